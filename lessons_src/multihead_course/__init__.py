@@ -1,0 +1,1 @@
+"""The `course` command: lessons into notebooks."""

@@ -1,0 +1,1 @@
+"""What the lessons show and ask: figures, explorers, quizzes, exercises."""

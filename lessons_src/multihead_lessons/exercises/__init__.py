@@ -1,0 +1,1 @@
+"""The exercises: what is asked, and what is said to an answer."""

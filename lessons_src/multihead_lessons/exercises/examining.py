@@ -1,0 +1,243 @@
+"""`examine`: is an answer right, and if not, which mistake is it?"""
+from __future__ import annotations
+
+import functools
+import math
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from multihead_lessons.exercises.bank import Answer, Case, Exercise
+from multihead_lessons.exercises.running import Outcome, TookTooLong, call, where
+
+NOT_ATTEMPTED = "not attempted"
+TOLERANCE = {torch.float64: (1e-7, 1e-9), torch.float32: (1e-4, 1e-5)}  # relative, absolute
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What `examine` found. `message` is for the learner, `notes` are for the instructor."""
+
+    passed: bool
+    misconception: str | None
+    message: str
+    notes: tuple[str, ...] = ()
+
+
+def examine_exercise(exercise: Exercise, answer: Any, seed: int | None = None) -> Verdict:
+    """Judges `answer`. The same seed draws the same inputs; None draws new ones."""
+    seed = secrets.randbits(48) if seed is None else seed
+    if sentence := _not_an_answer(exercise, answer):
+        return Verdict(False, *sentence)
+    expected = _run_all(exercise, exercise.reference, seed)
+    found = _run_all(exercise, answer, seed, watched=True)
+    notes = ("uses torch's own attention",) if any("torch attention" in outcome.seen for outcome in found) else ()
+    slug, message = (_foul(exercise, answer, found) or _fault(exercise, answer, expected, found, seed)
+                     or _unsteady(exercise, answer, found, seed) or (None, "passed."))
+    return Verdict(slug is None, slug, message, notes)
+
+
+def _cases(exercise: Exercise, seed: int) -> list[Case]:
+    return list(exercise.draw(torch.Generator().manual_seed(seed)))
+
+
+def _run_all(exercise: Exercise, answer: Answer, seed: int, watched: bool = False) -> list[Outcome]:
+    """One outcome for each case, on inputs of its own. A hang or a stub ends the run: the rest would be the same."""
+    outcomes = []
+    for case in _cases(exercise, seed):
+        outcomes.append(_run(exercise, answer, case, watched))
+        if isinstance(outcomes[-1].error, (TookTooLong, NotImplementedError)):
+            break
+    return outcomes
+
+
+def _run(exercise: Exercise, answer: Answer, case: Case, watched: bool = False) -> Outcome:
+    return call(lambda: exercise.run(answer, case), [*case.args, *case.kwargs.values()], exercise.name if watched else None)
+
+
+# Before any comparison: is it an answer at all, and is it the learner's?
+
+def _not_an_answer(exercise: Exercise, answer: Any) -> tuple[str, str] | None:
+    if not callable(answer):
+        kind = "a class or a function" if isinstance(exercise.reference, type) else "a function"
+        return "not callable", f"{exercise.name} must be {kind}; you gave {_kind(answer)}."
+    if _unwrapped(answer) is exercise.reference:
+        return "library", _borrowed(exercise.name)
+    return None
+
+
+def _unwrapped(answer: Any) -> Any:
+    while True:
+        inner = answer.func if isinstance(answer, functools.partial) else getattr(answer, "__wrapped__", None)
+        inner = getattr(answer, "__func__", None) if inner is None else inner
+        if inner is None:
+            return answer
+        answer = inner
+
+
+def _borrowed(name: str) -> str:
+    return f"this calls the library's own {name}; write it yourself, then compare with show_solution(\"{name}\")."
+
+
+def _foul(exercise: Exercise, answer: Any, found: Sequence[Outcome]) -> tuple[str, str] | None:
+    """What makes an answer no answer, whatever its numbers are."""
+    last = found[-1]
+    if isinstance(last.error, NotImplementedError):
+        return NOT_ATTEMPTED, "not attempted yet."
+    if isinstance(last.error, TookTooLong):
+        return "too slow", (f"no result after some seconds; {where(last.error, answer)} was running. "
+                            "Does a loop never end?")
+    if any("library function" in outcome.seen for outcome in found):
+        return "library", _borrowed(exercise.name)
+    if any("library source" in outcome.seen for outcome in found):
+        return "library", f"this reads the source of the library's {exercise.name}; write it yourself."
+    if any(outcome.changed_inputs for outcome in found):
+        return "changes its input", ("your function changes the tensor that it is given. Its caller still needs it: "
+                                     "make a new tensor instead of writing into the old one.")
+    if any(outcome.drew_random_numbers for outcome in found):
+        return "random", "your function draws random numbers; the same input must always give the same result."
+    return None
+
+
+# The comparison
+
+def _fault(exercise: Exercise, answer: Any, expected: Sequence[Outcome], found: Sequence[Outcome],
+           seed: int) -> tuple[str, str] | None:
+    """The first thing that is wrong with the results, named by the misconception that gives the same ones."""
+    cases = _cases(exercise, seed)
+    wrong = [i for i, case in enumerate(cases) if not _right(case, expected[i], found[i])]
+    if not wrong:
+        return None
+    for slug, sentence, mistaken in exercise.explanations():
+        others = _run_all(exercise, mistaken, seed)
+        if len(others) == len(found) and all(map(_same_outcome, others, found)):
+            return slug, sentence
+    first = wrong[0]
+    if 0 not in wrong and not cases[first].about and not found[first].failed:
+        return "one shape", ("right for the first inputs, wrong for others of another shape. Are sizes fixed in your code? "
+                             "Take them from the arguments.")
+    about = f" This is the case with {cases[first].about}." if cases[first].about else ""
+    return "unknown", _described(exercise, answer, cases[first], expected[first], found[first], seed) + about
+
+
+def _right(case: Case, expected: Outcome, found: Outcome) -> bool:
+    if case.raises:
+        return isinstance(found.error, Exception)
+    return not found.failed and difference(expected.value, found.value) is None
+
+
+def _same_outcome(a: Outcome, b: Outcome) -> bool:
+    if a.failed or b.failed:
+        return type(a.error) is type(b.error)
+    return difference(a.value, b.value) is None
+
+
+def difference(expected: Any, found: Any) -> str | None:
+    """None if `found` is the expected value up to rounding, else one sentence about type, shape, or 'values'."""
+    if isinstance(expected, torch.Tensor):
+        return _tensor_difference(expected, found)
+    if isinstance(expected, (tuple, list)):
+        if not isinstance(found, (tuple, list)) or len(found) != len(expected):
+            return f"the result must be {_kind(expected)}; you return {_kind(found)}."
+        return next((sentence for pair in zip(expected, found) if (sentence := difference(*pair))), None)
+    if isinstance(expected, dict):
+        if not isinstance(found, dict) or set(found) != set(expected):
+            return f"the result must be a dict with the keys {', '.join(map(repr, expected))}; you return {_kind(found)}."
+        return next((sentence for key in expected if (sentence := difference(expected[key], found[key]))), None)
+    if isinstance(expected, bool):
+        if not isinstance(found, bool) and type(found).__name__ != "bool_":
+            return f"the result must be True or False; you return {_kind(found)}."
+        return None if bool(found) == expected else VALUES
+    if isinstance(expected, (int, float)):
+        number = found.item() if isinstance(found, torch.Tensor) and found.numel() == 1 else found
+        if isinstance(number, bool) or not isinstance(number, (int, float)):
+            return f"the result must be {_kind(expected)}; you return {_kind(found)}."
+        return None if math.isclose(number, expected, rel_tol=1e-9, abs_tol=1e-12) else VALUES
+    return None if found == expected else VALUES
+
+
+VALUES = "values"
+
+
+def _tensor_difference(expected: torch.Tensor, found: Any) -> str | None:
+    if not isinstance(found, torch.Tensor):
+        return f"the result must be a tensor; you return {_kind(found)}."
+    if found.shape != expected.shape:
+        return f"the result must have the shape {list(expected.shape)}; yours has {list(found.shape)}."
+    if expected.is_floating_point() and not found.is_floating_point():
+        return f"the result must hold {expected.dtype} numbers; yours holds {found.dtype}."
+    if expected.dtype == torch.float64 and found.dtype != torch.float64:
+        return f"float64 went in and {found.dtype} came out: precision is lost. Keep the input's dtype."
+    relative, absolute = TOLERANCE.get(expected.dtype, (0, 0))
+    close = torch.isclose(found.detach().to(expected.dtype), expected.detach(), rtol=relative, atol=absolute, equal_nan=True)
+    return None if bool(close.all()) else VALUES
+
+
+def _described(exercise: Exercise, answer: Any, case: Case, expected: Outcome, found: Outcome, seed: int) -> str:
+    """What differs, in words, when no misconception explains it."""
+    if case.raises:
+        return f"this must raise an exception, and yours returns {_kind(found.value)}."
+    if found.failed:
+        text = str(found.error).strip().splitlines()
+        reason = f": {text[0][:200]}" if text else ""
+        return f"{where(found.error, answer)} raises {type(found.error).__name__}{reason}"
+    sentence = difference(expected.value, found.value)
+    if sentence != VALUES:
+        return sentence
+    for probe in exercise.probes:
+        if finding := probe(answer, torch.Generator().manual_seed(seed)):
+            return finding
+    return _where_values_differ(exercise.axes, expected.value, found.value)
+
+
+def _where_values_differ(axes: Sequence[str], expected: Any, found: Any) -> str:
+    if isinstance(expected, (tuple, list)):
+        index = next(i for i, pair in enumerate(zip(expected, found)) if difference(*pair))
+        return f"part {index + 1} of the result has wrong values. " + _where_values_differ(axes, expected[index], found[index])
+    if isinstance(expected, dict):
+        return f"wrong values for {', '.join(repr(key) for key in expected if difference(expected[key], found[key]))}."
+    if not isinstance(expected, torch.Tensor):
+        return "type and form are right, the value is wrong."
+    if bool(torch.isnan(found).any()) and not bool(torch.isnan(expected).any()):
+        return "the result holds NaN. Where do you divide 0 by 0, or take a softmax of a row that is all -inf?"
+    relative, absolute = TOLERANCE.get(expected.dtype, (0, 0))
+    bad = ~torch.isclose(found.detach().to(expected.dtype), expected.detach(), rtol=relative, atol=absolute)
+    for axis, name in enumerate(axes[-expected.ndim:] if expected.ndim <= len(axes) else ()):
+        along = bad.movedim(axis, 0).flatten(1).any(1)
+        if not bool(along.all()):
+            right = [str(i) for i in (~along).nonzero().flatten().tolist()]
+            return f"the shape is right; only the values of {name} {', '.join(right)} are, the others are wrong."
+    share = round(100 * float(bad.float().mean()))
+    return f"the shape is right, the values are not: {'all' if share == 100 else f'about {share} %'} of them differ."
+
+
+# Right once: is it right again?
+
+def _unsteady(exercise: Exercise, answer: Any, found: Sequence[Outcome], seed: int) -> tuple[str, str] | None:
+    """Finds results that depend on earlier calls, and results that a later call overwrites."""
+    cases = _cases(exercise, seed)
+    again = [_run(exercise, answer, case) for case in reversed(cases)][::-1]
+    expected = _run_all(exercise, exercise.reference, seed)
+    if not all(map(_right, cases, expected, found)):
+        return "overwrites", "a later call changes an earlier result: you return the same tensor each time. Return a new one."
+    if not all(map(_right, cases, expected, again)):
+        return "remembers", "the same input gives another result the second time. Keep no state between calls."
+    return None
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "None (is there a return?)"
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of shape {list(value.shape)}"
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {len(value)}"
+    if isinstance(value, dict):
+        return f"a dict with the keys {', '.join(map(repr, value))}"
+    if isinstance(value, bool):
+        return "True or False"
+    article = "an" if type(value).__name__[0] in "aeiou" else "a"
+    return f"{article} {type(value).__name__}"

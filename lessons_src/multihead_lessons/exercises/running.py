@@ -1,0 +1,169 @@
+"""Calls a stranger's function and notes what it did: its result or exception, its time, and what it touched."""
+from __future__ import annotations
+
+import contextlib
+import copy
+import ctypes
+import functools
+import io
+import linecache
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+SECONDS = 5.0
+TORCH_ATTENTION = {"scaled_dot_product_attention", "multi_head_attention_forward", "_native_multi_head_attention"}
+
+
+class TookTooLong(BaseException):
+    """Raised inside the answer when its time is up. Not an Exception, so that `except Exception` lets it through."""
+
+
+@dataclass
+class Outcome:
+    """What one call did. Exactly one of value and error counts; `seen` collects what the answer called."""
+
+    value: Any = None
+    error: BaseException | None = None
+    changed_inputs: bool = False
+    drew_random_numbers: bool = False
+    seen: set[str] = field(default_factory=set)
+
+    @property
+    def failed(self) -> bool:
+        return self.error is not None
+
+
+def call(function: Callable[[], Any], inputs: Any, library_name: str | None = None) -> Outcome:
+    """Runs `function()` quietly, for at most SECONDS; `inputs` are what it must not change.
+
+    library_name: the `multihead` function that the answer must not call.
+    """
+    outcome = Outcome()
+    pristine, stream = copy.deepcopy(_detached(inputs)), torch.get_rng_state()
+    try:
+        with _quietly(), _watching(outcome.seen, library_name), _deadline():
+            outcome.value = function()
+    except TookTooLong as error:
+        outcome.error = error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit included: it is an answer, not an order
+        outcome.error = error
+    outcome.drew_random_numbers = not torch.equal(stream, torch.get_rng_state())
+    outcome.changed_inputs = not same_bits(pristine, _detached(inputs))
+    return outcome
+
+
+def _detached(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    if isinstance(value, (tuple, list)):
+        return [_detached(part) for part in value]
+    return value
+
+
+def same_bits(a: Any, b: Any) -> bool:
+    """Equal entry for entry; NaN equals NaN."""
+    if isinstance(a, torch.Tensor):
+        return a.shape == b.shape and bool(torch.all((a == b) | ((a != a) & (b != b))))
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(same_bits, a, b))
+    return a is b or a == b
+
+
+class _Limited(io.StringIO):
+    """Swallows what the answer prints."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    with contextlib.redirect_stdout(_Limited()), contextlib.redirect_stderr(_Limited()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextlib.contextmanager
+def _deadline(seconds: float = SECONDS) -> Iterator[None]:
+    """Raises TookTooLong in this thread when time is up. It cannot stop a single torch call that never returns."""
+    thread, over = threading.get_ident(), threading.Event()
+
+    def expire() -> None:
+        while not over.wait(seconds if not expired else 0.2):  # again, in case a bare `except` swallowed it
+            expired.append(True)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(TookTooLong))
+    expired: list[bool] = []
+    timer = threading.Thread(target=expire, daemon=True)
+    timer.start()
+    try:
+        yield
+    finally:
+        over.set()
+        timer.join()
+
+
+@functools.cache
+def _library() -> str:
+    import multihead
+
+    return str(Path(multihead.__file__).parent)
+
+
+@contextlib.contextmanager
+def _watching(seen: set[str], library_name: str | None) -> Iterator[None]:
+    """Notes calls of torch's attention, of the library's function of that name, and of its source."""
+    def profile(frame: Any, event: str, argument: Any) -> None:
+        if event == "c_call":
+            if argument.__name__ in TORCH_ATTENTION:
+                seen.add("torch attention")
+        elif event == "call":
+            code = frame.f_code
+            if code.co_name in TORCH_ATTENTION:
+                seen.add("torch attention")
+            elif library_name and code.co_filename.startswith(_library()):
+                if library_name in code.co_qualname.split("."):
+                    seen.add("library function")
+            elif library_name and code.co_name == "getsource" and code.co_filename.endswith("inspect.py"):
+                module = getattr(frame.f_locals.get("object"), "__module__", None) or getattr(
+                    frame.f_locals.get("object"), "__name__", "")
+                if str(module).split(".")[0] == "multihead":
+                    seen.add("library source")
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+def where(error: BaseException, answer: Any) -> str:
+    """`line 3, "x.view(B, h, T, d_k)"`: the last line of the learner's own cell that the exception passed through."""
+    ours = str(Path(__file__).parent)
+    frames = traceback.extract_tb(error.__traceback__)
+    cell = _file_of(answer)
+    own = [frame for frame in frames if frame.filename == cell] or [
+        frame for frame in frames if not frame.filename.startswith((ours, sys.prefix, sys.base_prefix, "<__array"))]
+    if not own:
+        return "the call"
+    last = own[-1]
+    text = (last.line or linecache.getline(last.filename, last.lineno)).strip()
+    return f'line {last.lineno}, "{text}",' if text else f"line {last.lineno}"
+
+
+def _file_of(answer: Any) -> str | None:
+    for function in (answer, getattr(answer, "forward", None), getattr(answer, "__init__", None),
+                     getattr(answer, "__call__", None)):
+        code = getattr(function, "__code__", None)
+        if code is not None:
+            return code.co_filename
+    return None

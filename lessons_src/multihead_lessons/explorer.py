@@ -1,0 +1,200 @@
+"""Explorers: controls, one picture, one sentence.
+
+The picture is a pure function of the controls' values, `draw(**state) -> Picture`. Everything here only carries values
+to it and its answer to the page: a change costs one message to the browser. A callback's error and an invalid entry
+are shown in the explorer itself, because JupyterLab shows neither.
+"""
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ipywidgets as widgets
+
+from multihead_lessons import svg
+
+State = Mapping[str, Any]
+
+MAX_WIDTH, MAX_HEIGHT = 860, 460  # one screen of JupyterLab with the controls above; tested for every state
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What an explorer shows: an `<svg>`, its alternative text, and the sentence that says what changed."""
+
+    svg: str
+    alt: str
+    status: str
+    width: int
+
+
+class Slider:
+    """A slider over the valid values with a number field beside it, which has a name for screen readers.
+
+    values:  the values on offer, a sequence or a function of the state of the controls before this one
+    refuse:  `refuse(value, state)` returns None for a typed value that is welcome, else one sentence that says why not;
+             by default only the values on offer are welcome
+    """
+
+    def __init__(self, name: str, values: Sequence[int] | Callable[[State], Sequence[int]], start: int, *,
+                 label: str | None = None, refuse: Callable[[int, State], str | None] | None = None):
+        self.name, self.label, self.start = name, label or name, start
+        self._values = values
+        self._refuse = refuse or self._not_on_offer
+        self.slider = widgets.SelectionSlider(options=[start], value=start, description=self.label, readout=False,
+                                              layout=widgets.Layout(width="260px"))
+        self.field = widgets.IntText(value=start, description=f"{self.label} =",
+                                     layout=widgets.Layout(width="170px"))
+        self.widget = widgets.HBox([self.slider, self.field])
+
+    def values(self, state: State) -> list[int]:
+        return list(self._values(state) if callable(self._values) else self._values)
+
+    def _not_on_offer(self, value: int, state: State) -> str | None:
+        values = self.values(state)
+        return None if value in values else f"{self.label} = {value} is not on offer here; choose from {_listed(values)}."
+
+    def observe(self, changed: Callable[[Slider, Any], None]) -> None:
+        self.slider.observe(lambda change: changed(self, change["new"]), "value")
+        self.field.observe(lambda change: changed(self, change["new"]), "value")
+
+    def refusal(self, value: int, state: State) -> str | None:
+        return self._refuse(value, state)
+
+    def nearest(self, value: int, state: State) -> int:
+        """The value itself when it is welcome, else the largest one on offer that is not above it."""
+        values = self.values(state)
+        if self.refusal(value, state) is None:
+            return value
+        return max((offer for offer in values if offer <= value), default=values[0])
+
+    def put(self, value: int, state: State) -> None:
+        options = sorted({*self.values(state), value})
+        if list(self.slider.options) != options:
+            self.slider.options = options
+        self.slider.value = self.field.value = value
+
+
+class Choice:
+    """A row of buttons, one for each option. JupyterLab takes the arrow keys of menus and radio buttons, not of these."""
+
+    def __init__(self, name: str, options: Sequence[Any], start: Any, *, label: str | None = None):
+        self.name, self.label, self.start, self._options = name, label or name, start, list(options)
+        self.widget = widgets.ToggleButtons(options=self._options, value=start, description=self.label,
+                                            style={"button_width": "auto"})
+
+    def values(self, state: State) -> list[Any]:
+        return self._options
+
+    def observe(self, changed: Callable[[Choice, Any], None]) -> None:
+        self.widget.observe(lambda change: changed(self, change["new"]), "value")
+
+    def refusal(self, value: Any, state: State) -> str | None:
+        return None
+
+    def nearest(self, value: Any, state: State) -> Any:
+        return value
+
+    def put(self, value: Any, state: State) -> None:
+        self.widget.value = value
+
+
+class Explorer:
+    """Shows `draw(**state)` for the controls' values. Give the controls in order: each may depend on those before it.
+
+    presets: named settings, each a value for some of the controls, offered as a row of buttons.
+    """
+
+    def __init__(self, draw: Callable[..., Picture], *controls: Slider | Choice,
+                 presets: Mapping[str, State] | None = None):
+        self.draw, self.controls = draw, controls
+        self.presets = dict(presets or {})
+        self.state: dict[str, Any] = {}
+        self._settling = False
+        self.view = widgets.HTML()
+        rows = [widgets.HBox([control.widget for control in controls], layout=widgets.Layout(flex_flow="row wrap"))]
+        if self.presets:
+            self.preset = widgets.ToggleButtons(options=list(self.presets), value=None, description="preset",
+                                                style={"button_width": "auto"})
+            self.preset.observe(self._preset_chosen, "value")
+            rows.insert(0, self.preset)
+        self.root = widgets.VBox([*rows, self.view])
+        self.root.add_class("mha-explorer")
+        self._settle({control.name: control.start for control in controls})
+        for control in controls:
+            control.observe(self._changed)
+        self._render()
+
+    def set(self, **values: Any) -> None:
+        """Moves controls as a reader would; an invalid value is answered in the explorer."""
+        for name, value in values.items():
+            self._changed(next(control for control in self.controls if control.name == name), value)
+
+    def states(self) -> Iterator[dict[str, Any]]:
+        """Every state that the sliders and buttons can reach."""
+        def extend(state: dict[str, Any], rest: Sequence[Slider | Choice]) -> Iterator[dict[str, Any]]:
+            if not rest:
+                yield state
+            else:
+                for value in rest[0].values(state):
+                    yield from extend({**state, rest[0].name: value}, rest[1:])
+        return extend({}, self.controls)
+
+    def _changed(self, control: Slider | Choice, value: Any) -> None:
+        if self._settling:
+            return
+        if sentence := control.refusal(value, self.state):
+            self._say(sentence)
+        else:
+            self._settle({**self.state, control.name: value})
+            self._render()
+
+    def _preset_chosen(self, change: Mapping[str, Any]) -> None:
+        if not self._settling and change["new"] is not None:
+            self._settle({**self.state, **self.presets[change["new"]]})
+            self._render()
+
+    def _settle(self, wanted: State) -> None:
+        """Puts every control on its wanted value, or the nearest that the controls before it allow.
+
+        A slider that gets new options jumps to the first of them and reports it; while settling, reports are ignored.
+        """
+        self._settling = True
+        try:
+            self.state = {}
+            for control in self.controls:
+                value = control.nearest(wanted[control.name], self.state)
+                control.put(value, self.state)
+                self.state[control.name] = value
+            if self.presets:
+                self.preset.value = next((name for name, preset in self.presets.items()
+                                          if preset.items() <= self.state.items()), None)
+        finally:
+            self._settling = False
+
+    _shown = ""
+
+    def _render(self) -> None:
+        try:
+            picture = self.draw(**self.state)
+        except Exception as error:  # shown, not swallowed: JupyterLab hides what a callback raises
+            self._say(f"This picture could not be drawn: {type(error).__name__}: {error}")
+        else:
+            self._shown = f'{picture.svg}<p role="status" style="margin:0">{html.escape(picture.status)}</p>'
+            self.view.value = self._shown
+
+    def _say(self, sentence: str) -> None:
+        self.view.value = f'{self._shown}<p role="alert" style="margin:0"><b>{html.escape(sentence)}</b></p>'
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        picture = self.draw(**self.state)
+        return {**self.root._repr_mimebundle_(**options),
+                "text/html": f"{svg.as_image(picture.svg, picture.alt, picture.width)}<p>{html.escape(picture.status)}</p>",
+                "text/plain": picture.alt}
+
+
+def _listed(values: Sequence[Any]) -> str:
+    words = [str(value) for value in values]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,0 +1,51 @@
+"""The look that all lessons share: colors, and how a still is shown."""
+from __future__ import annotations
+
+import base64
+import html
+import io
+
+from IPython.display import HTML, display
+from matplotlib import colormaps
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+PARCHMENT = "#fcf0db"
+NAVY = "#1b2a4e"
+
+# One color per head: blue, teal, gold, coral, then a continuation chosen by random search for the largest smallest
+# CIE76 distance between any two colors, over normal, deuteranope, protanope and tritanope vision (Machado et al. 2009,
+# severity 1), among colors with a contrast of at least 3 to 1 on white and parchment and 2.5 to 1 on JupyterLab's dark
+# page. Past 12 the colors repeat, so a head always carries a second cue: its number, position or hatch.
+HEAD_COLORS = [
+    "#1f4fe0",  # blue
+    "#089ba0",  # teal
+    "#a98400",  # gold
+    "#da6a5d",  # coral
+    "#743f9b",  # purple
+    "#934052",  # wine
+    "#3f6018",  # olive
+    "#9976eb",  # lavender
+    "#fa238f",  # magenta
+    "#cf0b2b",  # red
+    "#a06ec0",  # orchid
+    "#a70c70",  # plum
+]
+
+WEIGHT_MAP = "viridis"  # attention weights, 0 to 1
+SIGNED_MAP = "PuOr"     # values with a sign, the same range on both sides of 0
+WEIGHT_COLORS = [to_hex(colormaps[WEIGHT_MAP](level / 15)) for level in range(16)]
+
+PIXELS_PER_INCH = 96  # CSS; so a point of text is a point at the size shown
+
+
+def show(figure: Figure, alt: str) -> None:
+    """Displays a still on opaque light paper with its alternative text, which `image/png` outputs lose in JupyterLab.
+
+    The page shows it at the figure's size in inches; the pixels are twice as fine, for dense screens.
+    """
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=2 * PIXELS_PER_INCH, metadata={"Software": None})
+    width = round(figure.get_figwidth() * PIXELS_PER_INCH)
+    picture = base64.b64encode(data.getvalue()).decode()
+    display(HTML(f'<img alt="{html.escape(alt, quote=True)}" width="{width}" src="data:image/png;base64,{picture}">'))

@@ -1,0 +1,115 @@
+"""The explorer base: every state is reachable, bad input is answered, errors are shown, one change is one render."""
+import pytest
+
+from multihead_lessons import svg
+from multihead_lessons.explorer import Choice, Explorer, Picture, Slider
+
+
+def divisors(state):
+    return [h for h in range(1, 17) if state["d_model"] % h == 0]
+
+
+def picture(**state):
+    words = ", ".join(f"{name} {value}" for name, value in state.items())
+    return Picture(svg.svg(100, 50, svg.text(0, 20, words), alt=words), words, words, 100)
+
+
+@pytest.fixture
+def drawn():
+    return []
+
+
+@pytest.fixture
+def explorer(drawn):
+    def draw(**state):
+        drawn.append(state)
+        return picture(**state)
+    return Explorer(draw, Slider("d_model", (48, 64, 96), 48), Slider("h", divisors, 6), Choice("kind", ["a", "b"], "a"),
+                    presets={"small": {"d_model": 64, "h": 2}})
+
+
+def control(explorer, name):
+    return next(control for control in explorer.controls if control.name == name)
+
+
+def test_every_state_renders_once(explorer, drawn):
+    states = list(explorer.states())
+    assert len(states) == 2 * (len(divisors({"d_model": 48})) + len(divisors({"d_model": 64})) + len(divisors({"d_model": 96})))
+    for state in states:
+        explorer.set(**state)
+        assert explorer.state == state == drawn[-1]
+    drawn.clear()
+    control(explorer, "h").slider.value = 2
+    assert len(drawn) == 1 and control(explorer, "h").field.value == 2
+
+
+def test_a_dependent_slider_keeps_its_value_or_takes_the_nearest_below(explorer, drawn):
+    drawn.clear()
+    control(explorer, "d_model").slider.value = 64  # 6 does not divide 64
+    assert drawn == [{"d_model": 64, "h": 4, "kind": "a"}]
+    assert control(explorer, "h").slider.options == (1, 2, 4, 8, 16)
+    control(explorer, "d_model").slider.value = 96
+    assert explorer.state["h"] == 4
+
+
+def test_a_typed_value_moves_the_slider(explorer):
+    control(explorer, "h").field.value = 3
+    assert control(explorer, "h").slider.value == 3 and 'role="status"' in explorer.view.value
+
+
+def test_an_invalid_value_is_answered_and_the_picture_stays(explorer, drawn):
+    before = explorer.view.value
+    drawn.clear()
+    control(explorer, "h").field.value = 5
+    assert not drawn and control(explorer, "h").slider.value == 6
+    assert explorer.view.value.startswith(before) and 'role="alert"' in explorer.view.value
+    assert "h = 5 is not on offer here; choose from 1, 2, 3, 4, 6, 8, 12 and 16." in explorer.view.value
+    control(explorer, "h").slider.value = 8  # and the next valid move takes the sentence away
+    assert 'role="alert"' not in explorer.view.value and control(explorer, "h").field.value == 8
+
+
+def test_the_last_valid_value_can_be_typed_again(explorer):
+    control(explorer, "h").field.value = 5
+    control(explorer, "h").field.value = 6
+    assert 'role="alert"' not in explorer.view.value
+
+
+def test_refuse_may_welcome_values_that_are_not_on_offer():
+    explorer = Explorer(picture, Slider("T", (8, 16), 8, refuse=lambda T, _: None if T > 0 else f"T = {T} is not positive."))
+    control(explorer, "T").field.value = 11
+    assert explorer.state == {"T": 11} and control(explorer, "T").slider.options == (8, 11, 16)
+    control(explorer, "T").field.value = -1
+    assert "T = -1 is not positive." in explorer.view.value
+
+
+def test_a_preset_moves_all_its_controls_at_once_and_lets_go(explorer, drawn):
+    drawn.clear()
+    explorer.preset.value = "small"
+    assert drawn == [{"d_model": 64, "h": 2, "kind": "a"}]
+    control(explorer, "h").slider.value = 4
+    assert explorer.preset.value is None
+
+
+def test_an_error_in_the_picture_is_shown():
+    def draw(h):
+        if h == 2:
+            raise RuntimeError("no <such> head")
+        return picture(h=h)
+    explorer = Explorer(draw, Slider("h", (1, 2), 1))
+    control(explorer, "h").slider.value = 2
+    assert "could not be drawn: RuntimeError: no &lt;such&gt; head" in explorer.view.value
+    control(explorer, "h").slider.value = 1
+    assert "could not" not in explorer.view.value
+
+
+def test_the_static_form_is_an_image_with_alternative_text(explorer):
+    bundle = explorer._repr_mimebundle_()
+    assert 'alt="d_model 48, h 6, kind a"' in bundle["text/html"] and "data:image/svg+xml;base64," in bundle["text/html"]
+    assert "<p>d_model 48" in bundle["text/html"] and bundle["text/plain"] == "d_model 48, h 6, kind a"
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+
+
+def test_fixed_needs_no_theme():
+    live = svg.svg(10, 10, svg.text(1, 2, "a < b", fill=svg.INK), svg.line(0, 0, 1, 1, stroke=svg.RULE), alt='say "h"')
+    assert "var(" in live and "var(" not in svg.fixed(live)
+    assert "a &lt; b" in live and 'aria-label="say &quot;h&quot;"' in live

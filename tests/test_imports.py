@@ -1,0 +1,40 @@
+"""Imports flow one way: multihead_course -> multihead_lessons -> multihead -> torch."""
+import ast
+import sys
+
+import pytest
+from places import ROOT
+
+PACKAGES = ROOT / "lessons_src"
+ALLOWED = {
+    "multihead": {"torch", "multihead"},
+    "multihead_lessons": {"torch", "multihead", "multihead_lessons", "matplotlib", "numpy", "ipywidgets", "IPython", "packaging"},
+    "multihead_course": {"multihead", "multihead_lessons", "multihead_course", "jupytext", "nbformat", "nbclient"},
+}
+
+
+def imported(path):
+    """Top-level names of everything that a file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}: write the package's name in imports"
+            yield node.module.split(".")[0]
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_direction(package):
+    files = sorted((PACKAGES / package).rglob("*.py"))
+    assert len(files) > 1
+    for path in files:
+        foreign = set(imported(path)) - ALLOWED[package] - set(sys.stdlib_module_names)
+        assert not foreign, f"{path.relative_to(ROOT)} must not import {sorted(foreign)}"
+
+
+@pytest.mark.parametrize("package", ["multihead"])
+def test_mathematics_does_not_print(package):
+    for path in (PACKAGES / package).rglob("*.py"):
+        calls = [node.func.id for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+        assert "print" not in calls, path.name
