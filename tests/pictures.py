@@ -4,7 +4,8 @@ import xml.etree.ElementTree as ET
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 
-from multihead_lessons.explorer import MAX_HEIGHT, MAX_WIDTH, Picture
+from multihead_lessons.explorer import MAX_HEIGHT, MAX_WIDTH
+from multihead_lessons.svg import Picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 SMALLEST_TEXT = 12  # CSS pixels, 9 pt

@@ -14,8 +14,9 @@ try:
     from multihead_lessons.poster import POSTER_ALT, poster
     from multihead_lessons.style import show
 except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(f"{missing.name} is not installed here: run `pip install -r requirements.txt` in the "
-                              "course's folder, then restart this kernel.") from None
+    raise ModuleNotFoundError(
+        f"{missing.name} is not installed here. Run `pip install -r requirements.txt` "
+        "in the course's folder, then restart this kernel.") from None
 
 # %% [markdown]
 # ## Is everything in place?
@@ -62,7 +63,7 @@ lesson00.heads_explorer()
 # The width of a head shrinks, $d_k = d_\text{model} / h$. The number of maps grows. The number of weights stays.
 #
 # Not every $h$ is allowed. Type $h = 5$ into the number field: the picture stays and a sentence tells you why. The next
-# cell asserts all this for every setting of the sliders, and that each row of each map sums to 1.
+# cell asserts the widths and the counts for every setting of the sliders, and that each row of each map sums to 1.
 
 # %%
 for d_model in lesson00.D_MODELS:

@@ -25,8 +25,7 @@ def attention(q, k, v, mask=None):
             "q, k, v must have at least 2 axes, [..., T, d], and the same leading axes; "
             f"got q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
         )
-    T_q, d_k = q.shape[-2:]
-    T_k = k.shape[-2]
+    d_k, T_k = q.shape[-1], k.shape[-2]
     if k.shape[-1] != d_k:
         raise ValueError(f"q and k must have the same d_k; got {d_k} in q and {k.shape[-1]} in k")
     if v.shape[-2] != T_k:
@@ -43,8 +42,8 @@ def attention(q, k, v, mask=None):
             blocked = ~mask.expand(scores.shape)  # [..., T_q, T_k]
         except RuntimeError:
             raise ValueError(
-                f"mask {tuple(mask.shape)} does not broadcast to the scores' shape {tuple(scores.shape)}; "
-                "axes align from the right, so a mask per sequence needs a head axis: [B, 1, T_q, T_k]"
+                f"mask {tuple(mask.shape)} must broadcast to the scores' shape {tuple(scores.shape)}, "
+                "axes aligned from the right; one mask per sequence is [B, 1, T_q, T_k]"
             ) from None
         weights = scores.masked_fill(blocked, -math.inf).softmax(dim=-1)
         weights = weights.masked_fill(blocked, 0.0)  # softmax gives NaN where a row has no allowed key

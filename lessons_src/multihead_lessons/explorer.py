@@ -8,30 +8,20 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import ipywidgets as widgets
 
 from multihead_lessons import svg
+from multihead_lessons.svg import Picture
 
 State = Mapping[str, Any]
 
 MAX_WIDTH, MAX_HEIGHT = 860, 460  # one screen of JupyterLab with the controls above; tested for every state
 
 
-@dataclass(frozen=True)
-class Picture:
-    """What an explorer shows: an `<svg>`, its alternative text, and the sentence that says what changed."""
-
-    svg: str
-    alt: str
-    status: str
-    width: int
-
-
 class Slider:
-    """A slider over the valid values with a number field beside it, which has a name for screen readers.
+    """A slider over the valid values, and a number field that names it: a slider has no name for screen readers.
 
     values:  the values on offer, a sequence or a function of the state of the controls before this one
     refuse:  `refuse(value, state)` returns None for a typed value that is welcome, else one sentence that says why not;
@@ -43,11 +33,11 @@ class Slider:
         self.name, self.label, self.start = name, label or name, start
         self._values = values
         self._refuse = refuse or self._not_on_offer
-        self.slider = widgets.SelectionSlider(options=[start], value=start, description=self.label, readout=False,
-                                              layout=widgets.Layout(width="260px"))
-        self.field = widgets.IntText(value=start, description=f"{self.label} =",
-                                     layout=widgets.Layout(width="170px"))
-        self.widget = widgets.HBox([self.slider, self.field])
+        self.field = widgets.IntText(value=start, description=f"{self.label} =", style={"description_width": "70px"},
+                                     layout=widgets.Layout(width="160px"))
+        self.slider = widgets.SelectionSlider(options=[start], value=start, readout=False,
+                                              layout=widgets.Layout(width="120px"))
+        self.widget = widgets.HBox([self.field, self.slider])
 
     def values(self, state: State) -> list[int]:
         return list(self._values(state) if callable(self._values) else self._values)

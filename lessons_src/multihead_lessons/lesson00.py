@@ -11,8 +11,9 @@ from packaging.specifiers import SpecifierSet
 
 import multihead as mh
 from multihead_lessons import svg
-from multihead_lessons.explorer import Explorer, Picture, Slider
+from multihead_lessons.explorer import Explorer, Slider
 from multihead_lessons.style import HEAD_COLORS, WEIGHT_COLORS
+from multihead_lessons.svg import Picture
 
 T = 8
 D_MODELS = (48, 96, 192, 384, 768)

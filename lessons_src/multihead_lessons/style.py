@@ -10,6 +10,9 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
+from multihead_lessons import svg
+from multihead_lessons.svg import Picture
+
 PARCHMENT = "#fcf0db"
 NAVY = "#1b2a4e"
 
@@ -39,11 +42,15 @@ WEIGHT_COLORS = [to_hex(colormaps[WEIGHT_MAP](level / 15)) for level in range(16
 PIXELS_PER_INCH = 96  # CSS; so a point of text is a point at the size shown
 
 
-def show(figure: Figure, alt: str) -> None:
+def show(figure: Figure | Picture, alt: str | None = None) -> None:
     """Displays a still on opaque light paper with its alternative text, which `image/png` outputs lose in JupyterLab.
 
-    The page shows it at the figure's size in inches; the pixels are twice as fine, for dense screens.
+    A Matplotlib figure is shown at its size in inches, with twice as many pixels for dense screens. A Picture, which is an
+    SVG of this package, brings its own alternative text.
     """
+    if isinstance(figure, Picture):
+        display(HTML(svg.as_image(figure.svg, figure.alt, figure.width)))
+        return
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=2 * PIXELS_PER_INCH, metadata={"Software": None})
     width = round(figure.get_figwidth() * PIXELS_PER_INCH)

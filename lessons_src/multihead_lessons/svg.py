@@ -9,6 +9,18 @@ import base64
 import html
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What a lesson shows: an `<svg>`, its alternative text, and one sentence that says what is to be seen."""
+
+    svg: str
+    alt: str
+    status: str
+    width: int
+
 
 INK = "var(--jp-ui-font-color1, #1f2328)"
 MUTED = "var(--jp-ui-font-color2, #57606a)"

@@ -2,19 +2,21 @@
 
     python tests/benchmarks/explorers.py
 
-Prints milliseconds in the kernel, milliseconds to the eye in JupyterLab, and the memory of a learner's kernel, each with
-its target. On a busy machine only the ratios mean something.
+Prints milliseconds in the kernel, milliseconds to the eye in JupyterLab, and the memory of a kernel in use,
+each with its target. On a busy machine only the ratios mean something: the pictures take turns, so that all
+meet the same load.
 """
 from __future__ import annotations
 
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import nbformat
@@ -28,7 +30,7 @@ from lab import NotebookPage, chromium, find_chromium, jupyterlab  # noqa: E402
 from places import NOTEBOOKS  # noqa: E402
 
 HEADS = (1, 2, 3, 4, 6, 8, 12, 16)  # what the slider of h offers at d_model = 48; it starts at 4
-SWEEPS = 4                          # the slider goes to one end and back, so often; a first sweep is not counted
+SWEEPS = 4  # so often the slider goes from h = 4 to both ends and back; one sweep before them is not counted
 
 EXPLORER = """
 from multihead_lessons import lesson00
@@ -38,9 +40,12 @@ slider = explorer.controls[1].slider
 explorer
 """
 
-# The usual way: `interact` calls a function that makes a new figure.
+# The usual way: `interactive` calls a function that makes a new figure. About half of its time goes into the
+# ticks that Matplotlib puts on every map; without them the figure shows what the explorer shows and no more.
 INTERACT = """
 %matplotlib inline
+TICKS = True
+
 import matplotlib.pyplot as plt
 from ipywidgets import SelectionSlider, interactive
 from multihead_lessons import lesson00
@@ -60,17 +65,24 @@ def draw(d_model, h):
         axes = figure.add_subplot(grid[1 + i // columns, i % columns])
         axes.imshow(weights, vmin=0, vmax=1)
         axes.set_title(f"head {i + 1}", fontsize=9)
-        axes.set(xticks=[], yticks=[])
+        if not TICKS:
+            axes.set(xticks=[], yticks=[])
     plt.show()
 
 slider = SelectionSlider(options=lesson00.heads_on_offer({"d_model": 48}), value=4)
 interactive(draw, d_model=SelectionSlider(options=lesson00.D_MODELS), h=slider)
 """
 
+OURS = "explorer"
+BARE = INTERACT.replace("TICKS = True", "TICKS = False")
+SOURCES = {"interact": INTERACT, "interact, no ticks": BARE, OURS: EXPLORER}
+Change = tuple[float, int]  # milliseconds to the new pixels, bytes sent meanwhile
+
 # Starts the clock at the next key and stops it two frames after the new picture is on the page, decoded.
 TIME_NEXT_KEY = """() => {
     const twoFrames = done => requestAnimationFrame(() => requestAnimationFrame(done));
-    const pictureIn = node => node.nodeType === 1 && (node.matches('svg, img') ? node : node.querySelector('svg, img'));
+    const isPicture = node => node.matches?.('svg, img');
+    const pictureIn = node => isPicture(node) ? node : node.querySelector?.('svg, img');
     window.toTheEye = new Promise(resolve => addEventListener('keydown', () => {
         const start = performance.now();
         new MutationObserver(async (records, observer) => {
@@ -86,8 +98,8 @@ TIME_NEXT_KEY = """() => {
 
 def main() -> None:
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
-    report_kernel({name: kernel_changes(source) for name, source in (("interact", INTERACT), ("explorer", EXPLORER))})
-    report_eye({name: key_presses(source) for name, source in (("interact", INTERACT), ("explorer", EXPLORER))})
+    report_kernel(kernel_changes())
+    report_eye(key_presses())
     report_memory()
 
 
@@ -95,7 +107,7 @@ def main() -> None:
 
 @contextmanager
 def kernel() -> Iterator[BlockingKernelClient]:
-    manager, client = start_new_kernel(kernel_name="python3")
+    manager, client = start_new_kernel(kernel_name="python3", stderr=subprocess.DEVNULL)
     try:
         yield client
     finally:
@@ -112,27 +124,30 @@ def run(client: BlockingKernelClient, code: str) -> str:
     return "".join(message["content"].get("text", "") for message in messages)
 
 
-def kernel_changes(source: str) -> dict[int, list[tuple[float, int]]]:
-    """For each h, milliseconds from the slider's message to new pixels, and the bytes sent meanwhile."""
-    changes: dict[int, list[tuple[float, int]]] = {h: [] for h in HEADS}
-    with kernel() as client:
-        run(client, source)
-        slider = run(client, "print(slider.model_id)").strip()
-        for sweep in range(-1, SWEEPS):
-            for index in turns():
-                change = move(client, slider, index)
-                if sweep >= 0:
-                    changes[HEADS[index]].append(change)
+def kernel_changes() -> dict[str, dict[int, list[Change]]]:
+    """The changes to each h, for each picture."""
+    changes = {name: {h: [] for h in HEADS} for name in SOURCES}
+    with ExitStack() as kernels:
+        clients = {name: kernels.enter_context(kernel()) for name in SOURCES}
+        for name, client in clients.items():
+            run(client, SOURCES[name])
+        sliders = {name: run(client, "print(slider.model_id)").strip() for name, client in clients.items()}
+        for sweep in range(1 + SWEEPS):
+            for name, client in clients.items():
+                for index in positions():
+                    change = move(client, sliders[name], index)
+                    if sweep > 0:
+                        changes[name][HEADS[index]].append(change)
     return changes
 
 
-def turns() -> Iterator[int]:
-    """Positions of the slider from the start at h = 4 to the one end, to the other, and back; no position twice in a row."""
+def positions() -> Iterator[int]:
+    """Where the slider goes from h = 4: step by step to the one end, to the other, and back."""
     start, last = HEADS.index(4), len(HEADS) - 1
     yield from (*range(start + 1, last + 1), *range(last - 1, -1, -1), *range(1, start + 1))
 
 
-def move(client: BlockingKernelClient, slider: str, index: int) -> tuple[float, int]:
+def move(client: BlockingKernelClient, slider: str, index: int) -> Change:
     """Sends what JupyterLab sends when the slider moves, and waits for everything that comes back."""
     update = {"method": "update", "state": {"index": index}, "buffer_paths": []}
     message = client.session.msg("comm_msg", {"comm_id": slider, "data": update})
@@ -160,18 +175,19 @@ def has_pixels(content: dict) -> bool:
     return "image/png" in data or "<svg" in str(data.get("state", {}).get("value", ""))
 
 
-def report_kernel(changes: dict[str, dict[int, list[tuple[float, int]]]]) -> None:
-    print("In the kernel: from the slider's message to new pixels, ms")
+def report_kernel(changes: dict[str, dict[int, list[Change]]]) -> None:
+    print("In the kernel: from the slider's message to new pixels; ms, median for each h and for all")
     print(row("h", [*HEADS, "all", "p95"]))
-    medians = {}
+    summaries = {}
     for name, by_h in changes.items():
-        times = {h: [elapsed for elapsed, _ in pairs] for h, pairs in by_h.items()}
+        times = {h: [elapsed for elapsed, _ in by_h[h]] for h in HEADS}
         together = [elapsed for some in times.values() for elapsed in some]
-        medians[name] = [*(statistics.median(times[h]) for h in HEADS), statistics.median(together), p95(together)]
-        print(row(name, [f"{value:.1f}" for value in medians[name]]))
-    ratios = [slow / fast for slow, fast in zip(medians["interact"], medians["explorer"])]
-    print(row("times faster", [f"{ratio:.0f}" for ratio in ratios]), "    target for all: 60 or more\n")
-    print("Sent for one change, kB")
+        summaries[name] = [*map(statistics.median, (*times.values(), together)), p95(together)]
+        print(row(name, [f"{value:.1f}" for value in summaries[name]]))
+    for name, target in (("interact", "    target for all: 60 or more"), ("interact, no ticks", "")):
+        ratios = [theirs / ours for theirs, ours in zip(summaries[name], summaries[OURS])]
+        print(row(f"{name} / {OURS}", [f"{ratio:.0f}" for ratio in ratios]) + target)
+    print("\nSent for one change, median kB for each h")
     for name, by_h in changes.items():
         print(row(name, [f"{statistics.median(size for _, size in by_h[h]) / 1000:.1f}" for h in HEADS]))
     print()
@@ -179,40 +195,52 @@ def report_kernel(changes: dict[str, dict[int, list[tuple[float, int]]]]) -> Non
 
 # In JupyterLab
 
-def key_presses(source: str) -> list[float]:
-    """Milliseconds from an arrow key on the slider of h to the new picture before the eye."""
-    program = find_chromium()
-    if program is None:
-        return []
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source.strip())])
-    with tempfile.TemporaryDirectory() as folder, chromium(program) as browser, jupyterlab(Path(folder)) as address:
-        nbformat.write(notebook, Path(folder, "explorer.ipynb"))
-        lab = NotebookPage(browser, address, "explorer.ipynb")
+def key_presses() -> dict[str, list[float]]:
+    """Milliseconds from each arrow key on the slider of h to the new picture before the eye."""
+    times = {name: [] for name in SOURCES}
+    if (program := find_chromium()) is None:
+        return times
+    cells = [nbformat.v4.new_code_cell(source.strip()) for source in SOURCES.values()]
+    kernelspec = {"name": "python3", "display_name": "Python 3"}
+    with (tempfile.TemporaryDirectory() as folder, chromium(program) as browser,
+          jupyterlab(Path(folder)) as address):
+        notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernelspec})
+        nbformat.write(notebook, Path(folder, "explorers.ipynb"))
+        lab = NotebookPage(browser, address, "explorers.ipynb")
         lab.run_all()
-        lab.page.locator(".noUi-handle").nth(1).focus()
-        times, position = [], HEADS.index(4)
-        for sweep in range(-1, SWEEPS - 1):
-            for index in turns():
-                lab.page.wait_for_timeout(150)  # the answer to the last key is over
-                lab.page.evaluate(TIME_NEXT_KEY)
-                lab.page.keyboard.press("ArrowRight" if index > position else "ArrowLeft")
-                elapsed, position = lab.evaluate("return await window.toTheEye"), index
-                if sweep >= 0:
-                    times.append(elapsed)
+        handles = {name: cell.locator(".noUi-handle").nth(1) for name, cell in zip(SOURCES, lab.cells.all())}
+        for sweep in range(1 + SWEEPS):
+            for name, handle in handles.items():
+                position = HEADS.index(4)
+                handle.focus()
+                for index in positions():
+                    elapsed = key_press(lab, "ArrowRight" if index > position else "ArrowLeft")
+                    position = index
+                    if sweep > 0:
+                        times[name].append(elapsed)
         lab.close()
     return times
 
 
+def key_press(lab: NotebookPage, key: str) -> float:
+    lab.page.wait_for_timeout(150)  # the answer to the last key is over
+    lab.page.evaluate(TIME_NEXT_KEY)
+    lab.page.keyboard.press(key)
+    return lab.evaluate("return await window.toTheEye")
+
+
 def report_eye(times: dict[str, list[float]]) -> None:
     print("To the eye: from a key press in JupyterLab to the new picture, decoded and two frames later, ms")
-    if not times["explorer"]:
+    if not times[OURS]:
         print("No Chromium found: install it, or let the variable CHROMIUM name the program.\n")
         return
-    print(row("", ["median", "p95"]))
+    print(row("", ["median", "p95", "ratio"]))
+    ours = statistics.median(times[OURS])
     for name, some in times.items():
-        target = "    target: 50 or less on a quiet machine" if name == "explorer" else ""
-        print(row(name, [f"{statistics.median(some):.0f}", f"{p95(some):.0f}"]) + target)
-    print(row("times faster", [f"{statistics.median(times['interact']) / statistics.median(times['explorer']):.1f}"]), "\n")
+        median = statistics.median(some)
+        target = "    target: 50 or less on a quiet machine" if name == OURS else ""
+        print(row(name, [f"{median:.0f}", f"{p95(some):.0f}", f"{median / ours:.1f}"]) + target)
+    print()
 
 
 # Memory
@@ -243,7 +271,7 @@ def p95(values: Sequence[float]) -> float:
 
 
 def row(name: str, values: Sequence[object]) -> str:
-    return f"  {name:22}" + "".join(f"{value:>8}" for value in values)
+    return f"  {name:30}" + "".join(f"{value:>8}" for value in values)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from places import NOTEBOOKS
 
 
 def _cannot_run(sentence: str) -> None:
-    """Skips on a reader's machine. In CI a browser test that did not run must not look like one that passed."""
+    """Skips on a reader's machine. In CI a test that did not run must not look like one that passed."""
     (pytest.fail if os.environ.get("CI") else pytest.skip)(sentence)
 
 

@@ -41,7 +41,7 @@ HARMLESS = (
 REPORT_KERNEL_TROUBLE = """kernel => kernel.iopubMessage.connect((_, {header, content, parent_header}) => {
     const from = `in answer to ${parent_header.msg_type}`;
     if (header.msg_type === 'error') console.error(`kernel, ${from}: ${content.ename}: ${content.evalue}`);
-    if (header.msg_type === 'stream' && content.name === 'stderr') console.error(`stderr, ${from}: ${content.text}`);
+    if (content.name === 'stderr') console.error(`stderr, ${from}: ${content.text}`);
 })"""
 
 
@@ -65,15 +65,12 @@ def chromium(program: str) -> Iterator[Browser]:
 @contextmanager
 def jupyterlab(folder: Path) -> Iterator[str]:
     """Serves `folder` and gives the address. Settings, runtime files and signatures are the server's own."""
-    with tempfile.TemporaryDirectory(prefix="lab-", ignore_cleanup_errors=True) as home, socket.socket() as listener:
+    with tempfile.TemporaryDirectory(prefix="lab-", ignore_cleanup_errors=True) as home:
         overrides = Path(home, "config", "labconfig", "default_setting_overrides.json")
         overrides.parent.mkdir(parents=True)
         overrides.write_text(json.dumps(SETTINGS))
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-        listener.close()
-        log = Path(home, "server.log")
-        server = _start_server(folder, home, port, log)
+        port, log = _free_port(), Path(home, "server.log")
+        server = _start_server(folder, Path(home), port, log)
         try:
             address = f"http://127.0.0.1:{port}"
             _wait_until_served(address, server, log)
@@ -82,18 +79,26 @@ def jupyterlab(folder: Path) -> Iterator[str]:
             _stop(server)
 
 
-def _start_server(folder: Path, home: str, port: int, log: Path) -> subprocess.Popen:
-    # JUPYTER_DATA_DIR stays: the kernels are found through it.
-    own = {"JUPYTER_CONFIG_DIR": "config", "JUPYTER_RUNTIME_DIR": "runtime", "JUPYTERLAB_SETTINGS_DIR": "settings",
-           "JUPYTERLAB_WORKSPACES_DIR": "workspaces", "IPYTHONDIR": "ipython"}
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--ServerApp.root_dir={folder}",
-               "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
-               "--IdentityProvider.token=", "--ServerApp.password=", "--LabApp.expose_app_in_browser=True",
-               "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-               "--NotebookNotary.db_file=:memory:"]  # no notebook was trusted before
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def _start_server(folder: Path, home: Path, port: int, log: Path) -> subprocess.Popen:
+    own = {"JUPYTER_CONFIG_DIR": home / "config", "JUPYTER_RUNTIME_DIR": home / "runtime",
+           "JUPYTERLAB_SETTINGS_DIR": home / "settings", "JUPYTERLAB_WORKSPACES_DIR": home / "workspaces",
+           "IPYTHONDIR": home / "ipython"}  # not JUPYTER_DATA_DIR, through which the kernels are found
+    options = {"ServerApp.root_dir": folder, "ServerApp.ip": "127.0.0.1", "ServerApp.port": port,
+               "ServerApp.port_retries": 0, "IdentityProvider.token": "", "ServerApp.password": "",
+               "LabApp.expose_app_in_browser": True,
+               "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
+               "NotebookNotary.db_file": ":memory:"}  # no notebook was trusted before
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root",
+               *(f"--{name}={value}" for name, value in options.items())]
     with log.open("wb") as stream:
         return subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True,
-                                env={**os.environ, **{name: str(Path(home, sub)) for name, sub in own.items()}})
+                                env={**os.environ, **{name: str(path) for name, path in own.items()}})
 
 
 def _wait_until_served(address: str, server: subprocess.Popen, log: Path, seconds: float = 60) -> None:
@@ -104,7 +109,7 @@ def _wait_until_served(address: str, server: subprocess.Popen, log: Path, second
             return
         except OSError:
             time.sleep(0.05)
-    raise RuntimeError(f"JupyterLab did not start within {seconds} s. The end of its log:\n{log.read_text()[-3000:]}")
+    raise RuntimeError(f"JupyterLab did not start within {seconds} s. It said:\n{log.read_text()[-3000:]}")
 
 
 def _stop(server: subprocess.Popen) -> None:
@@ -119,7 +124,7 @@ def _stop(server: subprocess.Popen) -> None:
 
 
 class NotebookPage:
-    """A notebook in JupyterLab, with its kernel ready. Errors of page, console and kernel gather in `problems`."""
+    """A notebook in JupyterLab, its kernel ready. Errors of page, console and kernel gather in `problems`."""
 
     def __init__(self, browser: Browser, address: str, name: str):
         self.page = page = browser.new_page(viewport=WINDOW, reduced_motion="reduce")
@@ -135,12 +140,13 @@ class NotebookPage:
                       f"({REPORT_KERNEL_TROUBLE})(session.session.kernel);")
 
     def evaluate(self, body: str, seconds: float = 60) -> Any:
-        """Runs the body of an async function with `app`, `panel` and `session` at hand. Gives up after `seconds`."""
+        """Runs the body of an async function of `app`, `panel` and `session`; gives up after `seconds`."""
         return self.page.evaluate("""([body, seconds]) => {
             const app = window.jupyterapp, panel = app.shell.currentWidget, session = panel.sessionContext;
             const task = Object.getPrototypeOf(async () => {}).constructor('app', 'panel', 'session', body);
-            const late = (_, reject) => setTimeout(() => reject(new Error(`no end after ${seconds} s`)), 1000 * seconds);
-            return Promise.race([task(app, panel, session), new Promise(late)]);
+            const late = new Error(`no end after ${seconds} s`);
+            const timer = new Promise((_, reject) => setTimeout(() => reject(late), 1000 * seconds));
+            return Promise.race([task(app, panel, session), timer]);
         }""", [body, seconds])
 
     def run_all(self, seconds: float = 180) -> bool:
@@ -155,20 +161,22 @@ class NotebookPage:
         return self.page.locator(EXPLORER).all()
 
     def images(self) -> list[list[dict]]:
-        """The images of each cell: alternative text, start of the address, width in pixels (0 when it did not load)."""
+        """The images of each cell: alternative text, start of the address, width (0 if not loaded)."""
         return self.cells.evaluate_all("""cells => Promise.all(cells.map(cell => Promise.all(
             [...cell.querySelectorAll('img')].map(async image => {
                 await image.decode().catch(() => {});
-                return {alt: image.alt, source: image.src.slice(0, 80), width: image.naturalWidth && image.width};
+                const width = image.naturalWidth && image.width;
+                return {alt: image.alt, source: image.src.slice(0, 80), width};
             }))))""")
 
     def cells_with(self, selector: str) -> list[int]:
         """Indices of the cells with such an element, one for each element."""
-        counts = self.cells.evaluate_all("(cells, what) => cells.map(cell => cell.querySelectorAll(what).length)", selector)
+        counts = self.cells.evaluate_all(
+            "(cells, selector) => cells.map(cell => cell.querySelectorAll(selector).length)", selector)
         return [i for i, count in enumerate(counts) for _ in range(count)]
 
     def accessible_names(self, element: str) -> list[tuple[str, str]]:
-        """Role and name of everything that Chromium tells a screen reader about an element, given as JavaScript."""
+        """Role and name of all that Chromium tells a screen reader about an element, given as JavaScript."""
         devtools = self.page.context.new_cdp_session(self.page)
         found = devtools.send("Runtime.evaluate", {"expression": element})["result"]["objectId"]
         nodes = devtools.send("Accessibility.queryAXTree", {"objectId": found})["nodes"]
@@ -177,11 +185,9 @@ class NotebookPage:
 
     @contextmanager
     def at_full_height(self) -> Iterator[None]:
-        """Meanwhile the window is as high as the whole notebook, so that nothing has to be scrolled into view."""
-        height = self.page.evaluate("""() => {
-            const panel = document.querySelector('.jp-NotebookPanel:not(.lm-mod-hidden) .jp-WindowedPanel-outer');
-            return innerHeight - panel.clientHeight + panel.scrollHeight;
-        }""")
+        """Meanwhile the window is as high as the whole notebook, so that nothing has to be scrolled."""
+        height = self.evaluate("const view = panel.node.querySelector('.jp-WindowedPanel-outer');"
+                               "return innerHeight - view.clientHeight + view.scrollHeight")
         self.page.set_viewport_size({**WINDOW, "height": min(height, TALLEST)})
         yield
         self.page.set_viewport_size(WINDOW)

@@ -1,4 +1,4 @@
-"""Every notebook of the course in JupyterLab, as a newcomer meets it: first as a file, then run, then played with."""
+"""Every notebook of the course in JupyterLab, as a newcomer meets it: unrun, then run, then played with."""
 from __future__ import annotations
 
 import os
@@ -32,15 +32,16 @@ READ = """root => {
         alert: root.querySelector('p[role=alert]')?.innerText,
         values: all('input[type=number]').map(field => field.valueAsNumber),
         positions: all('.noUi-handle').map(handle => Number(handle.getAttribute('aria-valuenow'))),
-        ends: all('.noUi-handle').map(handle => ['min', 'max'].map(end => Number(handle.getAttribute(`aria-value${end}`)))),
+        lowest: all('.noUi-handle').map(handle => Number(handle.getAttribute('aria-valuemin'))),
+        highest: all('.noUi-handle').map(handle => Number(handle.getAttribute('aria-valuemax'))),
         width: Math.max(...all('svg, button, input, .slider').map(part => box(part).right)) - box(root).left,
         height: Math.max(...all('svg').map(part => box(part).height)),
         overflow: output.scrollWidth - output.clientWidth,
     };
 }"""
 
-# The same, once the answer to a move is there: something new is shown, and it stays for eight frames of 16 ms with the
-# kernel at rest. After five seconds, whatever is shown then.
+# The same, once the answer to a move is there: something new is shown, and it stays for eight frames of 16 ms
+# with the kernel at rest. After five seconds, whatever is shown then.
 READ_WHEN_SETTLED = f"""async (root, before) => {{
     const read = {READ}, shown = state => JSON.stringify([state.picture, state.status, state.alert]);
     const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
@@ -63,10 +64,10 @@ def changed(explorer, before: dict, act: Callable[[], object]) -> dict:
 
 
 def moved(explorer, before: dict, act: Callable[[], object], what: str) -> dict:
-    """The state after a move to another valid setting: a new picture that fits, a new sentence, no complaint."""
+    """The state after a move to another valid setting: a new picture that fits, a new sentence, no alert."""
     after = changed(explorer, before, act)
     assert after.get("alert") is None, f"{what} was answered with: {after['alert']}"
-    assert after["picture"] != before["picture"], f"{what} left the picture as it was, with {after['values']} in the fields"
+    assert after["picture"] != before["picture"], f"{what} left the picture as it was at {after['values']}"
     assert after["status"] != before["status"], f"{what} left the sentence as it was: {after['status']}"
     assert_fits(after)
     return after
@@ -76,14 +77,14 @@ def assert_fits(state: dict) -> None:
     assert state["picture"] and state["status"], "an explorer shows no picture, or no sentence about it"
     assert state["width"] <= MAX_WIDTH, f"{state['status']}: the explorer is {state['width']} px wide"
     assert state["height"] <= MAX_HEIGHT, f"{state['status']}: the picture is {state['height']} px high"
-    assert state["overflow"] <= 0, f"{state['status']}: the explorer is {state['overflow']} px wider than its place"
+    assert state["overflow"] <= 0, f"{state['status']}: {state['overflow']} px do not fit the page"
 
 
 def sliders(notebook) -> Iterator[tuple]:
     """Each explorer with the index of each of its sliders, the slider's handle and its number field."""
     for explorer in notebook.explorers():
         handles, fields = explorer.locator(SLIDER).all(), explorer.locator(FIELD).all()
-        assert len(handles) == len(fields), f"{len(handles)} sliders have {len(fields)} number fields beside them"
+        assert len(handles) == len(fields), f"{len(handles)} sliders have {len(fields)} number fields"
         for i, (handle, field) in enumerate(zip(handles, fields)):
             yield explorer, i, handle, field
 
@@ -97,18 +98,17 @@ def button_rows(notebook) -> Iterator[tuple]:
 
 def inward(state: dict, i: int) -> tuple[str, str]:
     """Two arrow keys that each move slider i by one step, wherever its handle is."""
-    low, high = state["ends"][i]
-    assert low < high, f"a slider offers one value only: {state['values'][i]}"
-    return ("ArrowRight", "ArrowLeft") if state["positions"][i] < high else ("ArrowLeft", "ArrowRight")
+    assert state["lowest"][i] < state["highest"][i], f"a slider offers one value only: {state['values'][i]}"
+    at_the_end = state["positions"][i] == state["highest"][i]
+    return ("ArrowLeft", "ArrowRight") if at_the_end else ("ArrowRight", "ArrowLeft")
 
 
 def test_the_file_shows_its_pictures_before_it_runs(run):
     for i, (cell, images) in enumerate(zip(run.cells, run.stored, strict=True)):
         bundles = [output.data for output in cell.get("outputs", []) if "data" in output]
         for bundle in bundles:
-            assert VIEW not in bundle or "text/html" in bundle, f"cell {i} shows nothing before its widget is made"
-        wanted = sum(data["text/html"].count("<img") if "text/html" in data else any("image/" in mime for mime in data)
-                     for data in bundles)
+            assert VIEW not in bundle or "text/html" in bundle, f"cell {i} shows nothing before it runs"
+        wanted = sum(map(pictures, bundles))
         if cell.cell_type == "code":
             assert len(images) == wanted, f"cell {i} stores {wanted} pictures and shows {len(images)}"
         assert_shown(images)
@@ -123,8 +123,16 @@ def test_it_runs_from_top_to_bottom(run):
 
 def assert_shown(images: list[dict]) -> None:
     for image in images:
-        assert image["alt"].strip() not in ("", JUPYTERLABS_OWN_ALT), f"a picture has no alternative text: {image['source']}"
+        given = image["alt"].strip() not in ("", JUPYTERLABS_OWN_ALT)
+        assert given, f"a picture has no alternative text: {image['source']}"
         assert image["width"] > 0, f"a picture is not shown: {image['alt']}"
+
+
+def pictures(bundle: dict) -> int:
+    """How many images JupyterLab should show for an output; it prefers the HTML."""
+    if "text/html" in bundle:
+        return bundle["text/html"].count("<img")
+    return any(mime.startswith("image/") for mime in bundle)
 
 
 def test_every_explorer_has_a_stored_picture_and_every_slider_an_explorer(run):
@@ -155,19 +163,19 @@ def test_sliders_answer_the_arrow_keys(live):
             after = moved(explorer, before, lambda: live.page.keyboard.press(key), key)
             step = 1 if key == "ArrowRight" else -1
             assert after["positions"][i] == before["positions"][i] + step
-            assert (after["values"][i] - before["values"][i]) * step > 0, "the field does not show the slider's value"
+            assert (after["values"][i] - before["values"][i]) * step > 0, "the field lags behind the slider"
             before = after
         assert before["values"][i] == start["values"][i]
 
 
 def test_sliders_can_be_dragged(live):
-    for explorer, i, handle, _ in sliders(live):
+    for explorer, i, *_ in sliders(live):
         before = explorer.evaluate(READ)
-        low, high = before["ends"][i]
-        to_the_right = before["positions"][i] - low < high - before["positions"][i]
+        position, lowest, highest = before["positions"][i], before["lowest"][i], before["highest"][i]
+        to_the_right = position - lowest < highest - position
         after = moved(explorer, before, lambda: drag(live.page, explorer, i, to_the_right), "a drag")
-        assert after["positions"][i] == after["ends"][i][to_the_right]
-        assert (after["values"][i] > before["values"][i]) == to_the_right, "the field does not show the slider's value"
+        assert after["positions"][i] == (highest if to_the_right else lowest)
+        assert (after["values"][i] > before["values"][i]) == to_the_right, "the field lags behind the slider"
 
 
 def drag(page, explorer, i: int, to_the_right: bool) -> None:
@@ -175,7 +183,8 @@ def drag(page, explorer, i: int, to_the_right: bool) -> None:
     explorer.locator(SLIDER).nth(i).hover()
     rail = explorer.locator(".noUi-base").nth(i).bounding_box()
     page.mouse.down()
-    page.mouse.move(rail["x"] + (rail["width"] + 9 if to_the_right else -9), rail["y"] + rail["height"] / 2, steps=6)
+    beyond = rail["width"] + 9 if to_the_right else -9
+    page.mouse.move(rail["x"] + beyond, rail["y"] + rail["height"] / 2, steps=6)
     page.mouse.up()
 
 
@@ -203,21 +212,23 @@ def test_fields_take_valid_numbers_and_explain_invalid_ones(live):
         start = explorer.evaluate(READ)
         handle.focus()
         moving = moved(explorer, start, lambda: live.page.keyboard.press(inward(start, i)[0]), "an arrow key")
-        typed = moved(explorer, moving, lambda: enter(field, start["values"][i]), f"typing {start['values'][i]}")
+        value = start["values"][i]
+        typed = moved(explorer, moving, lambda: enter(field, value), f"typing {value}")
         assert typed["positions"][i] == start["positions"][i], "the slider did not follow the field"
 
         refused = changed(explorer, typed, lambda: enter(field, NOT_A_SIZE))
-        assert NOT_A_SIZE in (refused.get("alert") or ""), f"{NOT_A_SIZE} was answered with: {refused.get('alert')}"
+        answer = refused.get("alert") or "no word"
+        assert NOT_A_SIZE in answer, f"{NOT_A_SIZE} was answered with: {answer}"
         assert (refused["picture"], refused["status"]) == (typed["picture"], typed["status"])
         assert_fits(refused)
-        assert changed(explorer, refused, lambda: enter(field, start["values"][i])) == typed
+        assert changed(explorer, refused, lambda: enter(field, value)) == typed
 
 
 def enter(field, value: object) -> None:
     """Types a number and presses Enter, which must not lead away from the field."""
     field.fill(str(value))
     field.press("Enter")
-    assert field.evaluate("field => field === document.activeElement"), "Enter took the focus away from the field"
+    assert field.evaluate("field => field === document.activeElement"), "Enter took the focus from the field"
 
 
 def test_fields_and_pictures_have_names_for_screen_readers(live):

@@ -198,7 +198,7 @@ def test_attention_refuses_a_mask_that_is_not_boolean(mask, found):
     ids=str,
 )
 def test_attention_refuses_a_mask_that_does_not_broadcast(shape):
-    with pytest.raises(ValueError, match=r"does not broadcast to .*\(2, 3, 4, 5\)") as error:
+    with pytest.raises(ValueError, match=r"must broadcast to .*\(2, 3, 4, 5\)") as error:
         attention(*random_qkv(), torch.ones(shape, dtype=torch.bool))
     assert f"mask {shape}" in str(error.value) and "[B, 1, T_q, T_k]" in str(error.value)
 
@@ -374,7 +374,7 @@ def test_three_axes_are_one_mask_per_head():
     x, square = randn((B, T_K, 12), (H, T_K, 12))
     per_head, per_sequence = random_mask(H, T_K, T_K), random_mask(B, T_K, T_K)
     assert torch.equal(layer.heads(x, mask=per_head)[1] > 0, per_head.expand(B, H, T_K, T_K))
-    with pytest.raises(ValueError, match=r"mask \(2, 5, 5\) does not broadcast .*\[B, 1, T_q, T_k\]"):
+    with pytest.raises(ValueError, match=r"mask \(2, 5, 5\) must broadcast to .*\[B, 1, T_q, T_k\]"):
         layer(x, mask=per_sequence)
     with_head_axis = layer.heads(x, mask=per_sequence[:, None])[1] > 0
     assert torch.equal(with_head_axis, per_sequence[:, None].expand(B, H, T_K, T_K))

@@ -2,7 +2,8 @@
 import pytest
 
 from multihead_lessons import svg
-from multihead_lessons.explorer import Choice, Explorer, Picture, Slider
+from multihead_lessons.explorer import Choice, Explorer, Slider
+from multihead_lessons.svg import Picture
 
 
 def divisors(state):

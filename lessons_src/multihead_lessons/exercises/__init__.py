@@ -1,1 +1,60 @@
-"""The exercises: what is asked, and what is said to an answer."""
+"""The exercises: `check` for learners, `examine` for programs, `show_solution` to compare with the library's version."""
+from __future__ import annotations
+
+import html
+import inspect
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from IPython.display import Code, display
+
+from multihead_lessons import svg
+from multihead_lessons.exercises.bank import Exercise
+from multihead_lessons.exercises.examining import Verdict, examine_exercise
+
+__all__ = ["Verdict", "check", "examine", "exercises", "show_solution"]
+
+
+@cache
+def exercises() -> dict[str, Exercise]:
+    """Every exercise of the course by name."""
+    modules = sorted(path.stem for path in Path(__file__).parent.glob("lesson[0-9][0-9].py"))
+    return {exercise.name: exercise for module in modules
+            for exercise in import_module(f"{__name__}.{module}").EXERCISES}
+
+
+def examine(name: str, answer: Any, *, seed: int | None = None) -> Verdict:
+    """Judges an answer to the exercise `name`. The same seed repeats the same inputs; None draws new ones."""
+    return examine_exercise(_exercise(name), answer, seed)
+
+
+def check(name: str, answer: Any) -> None:
+    """Shows in one sentence whether the answer is right, and if not, which mistake it is. Never raises for an answer."""
+    verdict = examine(name, answer)
+    sentence = f"{name}: {verdict.message}"
+    picture = None if verdict.passed or verdict.misconception == "not attempted" else _picture(name, answer)
+    shown = f"<p><b>{'✓' if verdict.passed else '✗'} {html.escape(name)}</b>: {html.escape(verdict.message)}</p>"
+    if picture:
+        shown += svg.as_image(picture.svg, picture.alt, picture.width)
+    display({"text/html": shown, "text/plain": sentence}, raw=True)
+
+
+def show_solution(name: str) -> None:
+    """Shows the library's version of an exercise, to compare with your own."""
+    display(Code(inspect.getsource(_exercise(name).reference), language="python"))
+
+
+def _exercise(name: str) -> Exercise:
+    if name not in exercises():
+        raise ValueError(f"there is no exercise {name!r}; the exercises are {', '.join(exercises())}.")
+    return exercises()[name]
+
+
+def _picture(name: str, answer: Any) -> Any:
+    draw = _exercise(name).picture
+    try:
+        return draw(answer) if draw else None
+    except Exception:  # an answer that cannot be drawn has had its sentence already
+        return None

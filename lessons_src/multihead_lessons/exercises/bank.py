@@ -13,12 +13,18 @@ Answer = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Case:
-    """Arguments of one call. `about` says in words what is special here, for the message when only this case fails."""
+    """Arguments of one call.
+
+    about:   what is special here, for the message when this case fails
+    because: the whole sentence for this case, when no misconception explains the answer
+    raises:  the answer must raise an exception here, because the input has no valid result
+    """
 
     args: tuple
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     about: str = ""
-    raises: bool = False  # the answer must raise an exception here: the input has no valid result
+    because: str = ""
+    raises: bool = False
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def _run_all(exercise: Exercise, answer: Answer, seed: int, watched: bool = Fals
 
 
 def _run(exercise: Exercise, answer: Answer, case: Case, watched: bool = False) -> Outcome:
-    return call(lambda: exercise.run(answer, case), [*case.args, *case.kwargs.values()], exercise.name if watched else None)
+    return call(lambda: exercise.run(answer, case), [*case.args, *case.kwargs.values()], exercise.reference if watched else None)
 
 
 # Before any comparison: is it an answer at all, and is it the learner's?
@@ -119,6 +119,8 @@ def _fault(exercise: Exercise, answer: Any, expected: Sequence[Outcome], found: 
     if 0 not in wrong and not cases[first].about and not found[first].failed:
         return "one shape", ("right for the first inputs, wrong for others of another shape. Are sizes fixed in your code? "
                              "Take them from the arguments.")
+    if cases[first].because and not found[first].failed:
+        return "unknown", cases[first].because
     about = f" This is the case with {cases[first].about}." if cases[first].about else ""
     return "unknown", _described(exercise, answer, cases[first], expected[first], found[first], seed) + about
 

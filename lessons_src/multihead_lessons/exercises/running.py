@@ -4,7 +4,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import ctypes
-import functools
+import inspect
 import io
 import linecache
 import sys
@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import torch
@@ -41,15 +42,15 @@ class Outcome:
         return self.error is not None
 
 
-def call(function: Callable[[], Any], inputs: Any, library_name: str | None = None) -> Outcome:
+def call(function: Callable[[], Any], inputs: Any, reference: Any = None) -> Outcome:
     """Runs `function()` quietly, for at most SECONDS; `inputs` are what it must not change.
 
-    library_name: the `multihead` function that the answer must not call.
+    reference: the library's function or class that the answer must neither call nor read.
     """
     outcome = Outcome()
     pristine, stream = copy.deepcopy(_detached(inputs)), torch.get_rng_state()
     try:
-        with _quietly(), _watching(outcome.seen, library_name), _deadline():
+        with _quietly(), _watching(outcome.seen, reference), _deadline():
             outcome.value = function()
     except TookTooLong as error:
         outcome.error = error
@@ -112,31 +113,30 @@ def _deadline(seconds: float = SECONDS) -> Iterator[None]:
         timer.join()
 
 
-@functools.cache
-def _library() -> str:
-    import multihead
-
-    return str(Path(multihead.__file__).parent)
+def _codes(reference: Any) -> set[CodeType]:
+    """The code of a function, or of every method of a class."""
+    functions = vars(reference).values() if isinstance(reference, type) else [reference]
+    return {function.__code__ for function in functions if hasattr(function, "__code__")}
 
 
 @contextlib.contextmanager
-def _watching(seen: set[str], library_name: str | None) -> Iterator[None]:
-    """Notes calls of torch's attention, of the library's function of that name, and of its source."""
+def _watching(seen: set[str], reference: Any) -> Iterator[None]:
+    """Notes calls of torch's attention, of the reference, and of `inspect.getsource` on the mathematics."""
+    library = _codes(reference)
+
     def profile(frame: Any, event: str, argument: Any) -> None:
-        if event == "c_call":
-            if argument.__name__ in TORCH_ATTENTION:
-                seen.add("torch attention")
+        if event == "c_call" and argument.__name__ in TORCH_ATTENTION:
+            seen.add("torch attention")
         elif event == "call":
             code = frame.f_code
-            if code.co_name in TORCH_ATTENTION:
+            if code in library:
+                seen.add("library function")
+            elif code.co_name in TORCH_ATTENTION:
                 seen.add("torch attention")
-            elif library_name and code.co_filename.startswith(_library()):
-                if library_name in code.co_qualname.split("."):
-                    seen.add("library function")
-            elif library_name and code.co_name == "getsource" and code.co_filename.endswith("inspect.py"):
-                module = getattr(frame.f_locals.get("object"), "__module__", None) or getattr(
-                    frame.f_locals.get("object"), "__name__", "")
-                if str(module).split(".")[0] == "multihead":
+            elif code.co_name == "getsource" and code.co_filename == inspect.__file__:
+                read = frame.f_locals.get("object")
+                name = getattr(read, "__module__", None) or getattr(read, "__name__", "")
+                if str(name).startswith("multihead"):
                     seen.add("library source")
     before = sys.getprofile()
     sys.setprofile(profile)
