@@ -2,9 +2,9 @@
 # # How do $[B, T, d_\text{model}]$ numbers become $[B, h, T, d_k]$ without moving?
 #
 # Lay a deck of cards in one long row. To see four hands of thirteen, you need not touch a card: say "the first thirteen,
-# the next thirteen" and you have them. A tensor's shape and strides are such a way of saying. But take care what a hand
-# is: if the row holds all cards of the first *player's turn*, then of the second, consecutive runs are turns, not hands.
-# That slip is the most common bug of this layer, and you will see it move numbers to the wrong head.
+# the next thirteen", and you have them. A tensor's shape and strides are such a way of saying. But suppose that the cards
+# were dealt in rounds, a few to each player, and laid down in that order. Then every hand is spread over the row, and runs of
+# thirteen are hands that nobody holds. In this layer a token is a round and a head is a player.
 #
 # **You will be able to** split heads by `view` and `transpose`, predict shape and strides of every stage, say which step
 # copies memory, and recognize the four layout bugs by what they do.
@@ -135,6 +135,11 @@ by_name = torch.einsum("bthd,bshd->bhts", q, k)  # [B, h, T, T]
 torch.testing.assert_close(by_name, scores)
 print("einsum gives the same scores.")
 
+# %% [markdown]
+# ### Your turn: `split_heads`
+#
+# Now write the split yourself. Later cells use the library's version, so you can go on in any case.
+
 # %% exercise="split_heads" solution="multihead.attention:split_heads" points=3 minutes=5
 def split_heads(x, h):
     """[B, T, d_model] -> [B, h, T, d_k] with d_k = d_model / h.
@@ -162,8 +167,8 @@ check("split_heads", split_heads)
 # %% [markdown] minutes=1
 # ## Real sizes
 #
-# Now $B = 2$, $T = 4$, $d_\text{model} = 768$, $h = 12$, as in GPT-2 small. Every shape and stride below is asserted, then
-# printed.
+# Now $B = 2$, $T = 4$, and the width and heads of GPT-2 small, $d_\text{model} = 768$, $h = 12$. Every shape and stride below
+# is asserted, then printed.
 
 # %%
 B, T, d_model, h = 2, 4, 768, 12
@@ -209,6 +214,11 @@ print("address", address, "is token", token, "of the batch, channel", channel)
 
 # %% minutes=4
 lesson.pipeline_explorer()
+
+# %% [markdown]
+# ### Your turn: `predict_strides`
+#
+# Calculate, without a tensor in hand, what `stride()` will say.
 
 # %% exercise="predict_strides" solution="multihead_lessons.exercises.lesson03:predict_strides" points=3 minutes=3
 def predict_strides(B, T, d_model, h):
@@ -295,6 +305,11 @@ assert lesson.copies_made(lambda: merge(out)) == [out.numel()]
 assert lesson.copies_made(lambda: merge(fused_out)) == []
 torch.testing.assert_close(merge(out), merge(fused_out))
 print("reshape copies after the explicit product, not after the fused kernel")
+
+# %% [markdown]
+# ### Your turn: `copies`
+#
+# Decide for nine operations whether numbers move.
 
 # %% exercise="copies" solution="multihead_lessons.exercises.lesson03:copies" points=2 minutes=3
 def copies(operation):

@@ -16,6 +16,10 @@ from multihead.budget import head_dim
 
 # The layer V -> sum_i A_i V M_i on tokens V [T, d], with patterns A_i [T, T] and maps M_i [d, d], where
 # M_i = W_V^(i) W_O^(i). If vec reads a matrix row by row, vec(A V M) = (A kron M^T) vec(V).
+#
+# Five functions of this module are model solutions: operator_schmidt_rank, projectors, decompose,
+# is_direct_sum and principal_angles. Each checks its arguments in place and uses only torch, math and those
+# before it.
 
 
 def layer_matrix(patterns, maps):
@@ -90,16 +94,18 @@ def floor(patterns, maps, K):
     """
     if not (isinstance(K, int) and K >= 0):
         raise ValueError(f"K must be a whole number of heads, 0 or more; got {K!r}")
+    if operator_schmidt_rank(patterns, maps) == 0:
+        raise ValueError("the heads add up to a layer that is zero, so it has no output to miss; "
+                         "it must have a Schmidt rank of at least 1")
     energy = schmidt_values(patterns, maps).square()  # [min(h, T^2, d^2)]
-    if energy.sum() == 0:
-        raise ValueError("the layer is zero, so there is no output to miss; it must have a nonzero head")
     return float(energy[K:].sum() / energy.sum())
 
 
 def _check_heads(patterns, maps):
-    if patterns.ndim != 3 or maps.ndim != 3 or not len(patterns) == len(maps) > 0:
-        raise ValueError("patterns must be [h, T, T] and maps [h, d, d] with one h; "
-                         f"got {tuple(patterns.shape)} and {tuple(maps.shape)}")
+    if (patterns.ndim != 3 or maps.ndim != 3 or not len(patterns) == len(maps) > 0
+            or patterns.dtype != maps.dtype):
+        raise ValueError("patterns must be [h, T, T] and maps [h, d, d] with one h and one dtype; "
+                         f"got {tuple(patterns.shape)} {patterns.dtype}, {tuple(maps.shape)} {maps.dtype}")
 
 
 # Subspaces H_1, ..., H_h of R^d_model, given by bases: a list of h tensors [k_i, d_model]. R^d_model is their
@@ -172,7 +178,7 @@ def principal_angles(a, b):
     """
     if ({(x.ndim, x.is_floating_point()) for x in (a, b)} != {(2, True)}
             or (a.shape[1], a.dtype) != (b.shape[1], b.dtype)):
-        raise ValueError("a and b must be [k, d_model] and [l, d_model], with one d_model and one float dtype; "
+        raise ValueError("a and b must be [k, d_model] and [l, d_model], of one d_model and one float dtype; "
                          f"got {tuple(a.shape)} {a.dtype} and {tuple(b.shape)} {b.dtype}")
     frames = []
     for basis in sorted((a, b), key=len):

@@ -7,7 +7,7 @@ are shown in the explorer itself, because JupyterLab shows neither.
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import ipywidgets as widgets
@@ -26,17 +26,19 @@ class Slider:
     values:  the values on offer, a sequence or a function of the state of the controls before this one
     refuse:  `refuse(value, state)` returns None for a typed value that is welcome, else one sentence that says why not;
              by default only the values on offer are welcome
+    follows: a control before this one; while the two have the same value, this one moves along with it
     """
 
     def __init__(self, name: str, values: Sequence[int] | Callable[[State], Sequence[int]], start: int, *,
-                 label: str | None = None, refuse: Callable[[int, State], str | None] | None = None):
-        self.name, self.label, self.start = name, label or name, start
+                 label: str | None = None, refuse: Callable[[int, State], str | None] | None = None,
+                 follows: str | None = None):
+        self.name, self.label, self.start, self.follows = name, label or name, start, follows
         self._values = values
         self._refuse = refuse or self._not_on_offer
-        self.field = widgets.IntText(value=start, description=f"{self.label} =", style={"description_width": "70px"},
-                                     layout=widgets.Layout(width="160px"))
+        self.field = widgets.IntText(value=start, description=self.label, style={"description_width": "58px"},
+                                     layout=widgets.Layout(width="146px"))
         self.slider = widgets.SelectionSlider(options=[start], value=start, readout=False,
-                                              layout=widgets.Layout(width="120px"))
+                                              layout=widgets.Layout(width="118px"))
         self.widget = widgets.HBox([self.field, self.slider])
 
     def values(self, state: State) -> list[int]:
@@ -70,16 +72,18 @@ class Slider:
 class Choice:
     """A row of buttons, one for each option. JupyterLab takes the arrow keys of menus and radio buttons, not of these."""
 
+    follows = None
+
     def __init__(self, name: str, options: Sequence[Any], start: Any, *, label: str | None = None):
         self.name, self.label, self.start, self._options = name, label or name, start, list(options)
-        self.widget = widgets.ToggleButtons(options=self._options, value=start, description=self.label,
-                                            style={"button_width": "auto"})
+        self.buttons = _button_row(self._options, start)
+        self.widget = _labeled(self.label, self.buttons)
 
     def values(self, state: State) -> list[Any]:
         return self._options
 
     def observe(self, changed: Callable[[Choice, Any], None]) -> None:
-        self.widget.observe(lambda change: changed(self, change["new"]), "value")
+        self.buttons.observe(lambda change: changed(self, change["new"]), "value")
 
     def refusal(self, value: Any, state: State) -> str | None:
         return None
@@ -88,7 +92,16 @@ class Choice:
         return value
 
     def put(self, value: Any, state: State) -> None:
-        self.widget.value = value
+        self.buttons.value = value
+
+
+def _button_row(options: Sequence[Any], start: Any) -> widgets.ToggleButtons:
+    return widgets.ToggleButtons(options=list(options), value=start, style={"button_width": "auto"})
+
+
+def _labeled(label: str, buttons: widgets.ToggleButtons) -> widgets.HBox:
+    """The label left of the buttons; their own description would stand above them and cost a line."""
+    return widgets.HBox([widgets.Label(label, layout=widgets.Layout(margin="2px 8px 2px 12px")), buttons])
 
 
 class Explorer:
@@ -106,10 +119,9 @@ class Explorer:
         self.view = widgets.HTML()
         rows = [widgets.HBox([control.widget for control in controls], layout=widgets.Layout(flex_flow="row wrap"))]
         if self.presets:
-            self.preset = widgets.ToggleButtons(options=list(self.presets), value=None, description="preset",
-                                                style={"button_width": "auto"})
+            self.preset = _button_row(list(self.presets), None)
             self.preset.observe(self._preset_chosen, "value")
-            rows.insert(0, self.preset)
+            rows.insert(0, _labeled("preset", self.preset))
         self.root = widgets.VBox([*rows, self.view])
         self.root.add_class("mha-explorer")
         self._settle({control.name: control.start for control in controls})
@@ -138,7 +150,9 @@ class Explorer:
         if sentence := control.refusal(value, self.state):
             self._say(sentence)
         else:
-            self._settle({**self.state, control.name: value})
+            together = {other.name for other in self.controls if other.follows and other is not control
+                        and self.state[other.name] == self.state[other.follows]}
+            self._settle({**self.state, control.name: value}, together)
             self._render()
 
     def _preset_chosen(self, change: Mapping[str, Any]) -> None:
@@ -146,8 +160,10 @@ class Explorer:
             self._settle({**self.state, **self.presets[change["new"]]})
             self._render()
 
-    def _settle(self, wanted: State) -> None:
+    def _settle(self, wanted: State, together: Container[str] = ()) -> None:
         """Puts every control on its wanted value, or the nearest that the controls before it allow.
+
+        Those named in `together` want the value of the control that they follow.
 
         A slider that gets new options jumps to the first of them and reports it; while settling, reports are ignored.
         """
@@ -155,7 +171,8 @@ class Explorer:
         try:
             self.state = {}
             for control in self.controls:
-                value = control.nearest(wanted[control.name], self.state)
+                value = self.state[control.follows] if control.name in together else wanted[control.name]
+                value = control.nearest(value, self.state)
                 control.put(value, self.state)
                 self.state[control.name] = value
             if self.presets:

@@ -122,7 +122,7 @@ def who_meets_whom() -> Picture:
 
 # The pipeline explorer
 
-WIDTH, HEIGHT = 840, 452
+WIDTH, HEIGHT = 840, 406
 COLUMNS = (10, 150, 345, 585, 690)  # left edges: stage, shape, strides, contiguous, copies
 BYTES = 4  # float32
 BATCHES, TOKENS = (1, 2, 4, 8), (1, 2, 4, 16, 128, 1024, 2048)
@@ -135,9 +135,9 @@ def draw_pipeline(B: int, T: int, d_model: int, h: int, b: int, head: int, t: in
     parts = [svg.text(x, 18, title, font_weight="600") for x, title in
              zip(COLUMNS, ("stage", "shape", "strides", "contiguous", "copies, float32"))]
     for row, stage in enumerate(stages):
-        y = 42 + 22 * row
+        y = 38 + 21 * row
         if stage.copied_elements:
-            parts.append(svg.rect(4, y - 16, WIDTH - 8, 21, fill=HEAD_COLORS[2], fill_opacity=0.22))
+            parts.append(svg.rect(4, y - 15, WIDTH - 8, 20, fill=HEAD_COLORS[2], fill_opacity=0.22))
         moved = _size(BYTES * stage.copied_elements) if stage.copied_elements else "none"
         words = (stage.name, _tuple(stage.layout.shape), _tuple(stage.layout.strides),
                  "yes" if stage.layout.is_contiguous() else "no", f"{'▲ ' if stage.copied_elements else ''}{moved}")
@@ -163,7 +163,7 @@ def _walk(B: int, T: int, d_model: int, h: int, b: int, head: int, t: int, k: in
     layout = mh.Layout.contiguous((B, T, d_model)).view(B, T, h, d_k).transpose(1, 2)  # [B, h, T, d_k]
     address = layout.address(b, head, t, k)
     assert layout.index_of(address) == (b, head, t, k)
-    left, width, top = 150, WIDTH - 160, 306
+    left, width, top = 150, WIDTH - 160, 262
     token = b * T + t
     steps = " + ".join(f"{index}·{stride:,}" for index, stride in zip((b, head, t, k), layout.strides))
     parts = [svg.line(4, top - 8, WIDTH - 4, top - 8, stroke=svg.RULE),
@@ -283,4 +283,4 @@ def copy_quiz() -> Quiz:
         Option("twice: q and k",
                "To fold B and h into one axis, stride_B must equal h stride_h. Here it is T d_model against d_model, for both.", right=True),
         Option("it depends on the numbers in them",
-               "It depends on shapes and strides only."))
+               "Whether an operand is copied depends on its shape and strides only."))

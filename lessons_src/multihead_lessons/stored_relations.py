@@ -2,7 +2,7 @@
 
     python -m multihead_lessons.stored_relations
 
-trains everything again, prints the table and writes the file: about five minutes on one core. On one
+trains everything again, prints the table and writes the file: about four minutes on one core. On one
 machine, with one version of torch, it writes the same bytes each time.
 
 The file holds one line for each entry: a case's relative errors, or a layer's weights and errors.

@@ -168,14 +168,39 @@ def test_sliders_answer_the_arrow_keys(live):
         assert before["values"][i] == start["values"][i]
 
 
+def test_fields_take_valid_numbers_and_explain_invalid_ones(live):
+    for explorer, i, handle, field in sliders(live):
+        start = explorer.evaluate(READ)
+        handle.focus()
+        moving = moved(explorer, start, lambda: live.page.keyboard.press(inward(start, i)[0]), "an arrow key")
+        value = start["values"][i]
+        typed = moved(explorer, moving, lambda: enter(field, value), f"typing {value}")
+        assert typed["positions"][i] == start["positions"][i], "the slider did not follow the field"
+
+        refused = changed(explorer, typed, lambda: enter(field, NOT_A_SIZE))
+        answer = refused.get("alert") or "no word"
+        assert NOT_A_SIZE in answer, f"{NOT_A_SIZE} was answered with: {answer}"
+        assert (refused["picture"], refused["status"]) == (typed["picture"], typed["status"])
+        assert_fits(refused)
+        assert changed(explorer, refused, lambda: enter(field, value)) == typed
+
+
+def enter(field, value: object) -> None:
+    """Types a number and presses Enter, which must not lead away from the field."""
+    field.fill(str(value))
+    field.press("Enter")
+    assert field.evaluate("field => field === document.activeElement"), "Enter took the focus from the field"
+
+
 def test_sliders_can_be_dragged(live):
     for explorer, i, *_ in sliders(live):
-        before = explorer.evaluate(READ)
-        position, lowest, highest = before["positions"][i], before["lowest"][i], before["highest"][i]
-        to_the_right = position - lowest < highest - position
-        after = moved(explorer, before, lambda: drag(live.page, explorer, i, to_the_right), "a drag")
-        assert after["positions"][i] == (highest if to_the_right else lowest)
-        assert (after["values"][i] > before["values"][i]) == to_the_right, "the field lags behind the slider"
+        for end, to_the_right in (("lowest", False), ("highest", True)):
+            before = explorer.evaluate(READ)
+            if before["positions"][i] != before[end][i]:
+                after = moved(explorer, before, lambda: drag(live.page, explorer, i, to_the_right), "a drag")
+                assert after["positions"][i] == after[end][i], f"a drag to the {end} value ended elsewhere"
+                rose = after["values"][i] > before["values"][i]
+                assert rose == to_the_right, "the field lags behind the slider"
 
 
 def drag(page, explorer, i: int, to_the_right: bool) -> None:
@@ -205,30 +230,6 @@ def chosen(explorer, button, act: Callable[[], object]) -> None:
     if not is_on():
         moved(explorer, explorer.evaluate(READ), act, f"the button {button.inner_text()!r}")
         assert is_on(), f"the button {button.inner_text()!r} does not look chosen"
-
-
-def test_fields_take_valid_numbers_and_explain_invalid_ones(live):
-    for explorer, i, handle, field in sliders(live):
-        start = explorer.evaluate(READ)
-        handle.focus()
-        moving = moved(explorer, start, lambda: live.page.keyboard.press(inward(start, i)[0]), "an arrow key")
-        value = start["values"][i]
-        typed = moved(explorer, moving, lambda: enter(field, value), f"typing {value}")
-        assert typed["positions"][i] == start["positions"][i], "the slider did not follow the field"
-
-        refused = changed(explorer, typed, lambda: enter(field, NOT_A_SIZE))
-        answer = refused.get("alert") or "no word"
-        assert NOT_A_SIZE in answer, f"{NOT_A_SIZE} was answered with: {answer}"
-        assert (refused["picture"], refused["status"]) == (typed["picture"], typed["status"])
-        assert_fits(refused)
-        assert changed(explorer, refused, lambda: enter(field, value)) == typed
-
-
-def enter(field, value: object) -> None:
-    """Types a number and presses Enter, which must not lead away from the field."""
-    field.fill(str(value))
-    field.press("Enter")
-    assert field.evaluate("field => field === document.activeElement"), "Enter took the focus from the field"
 
 
 def test_fields_and_pictures_have_names_for_screen_readers(live):

@@ -131,6 +131,15 @@ def test_the_number_of_weights_does_not_depend_on_h(width):
     assert counts == {2 * 24 * width + 8 * width + width * 8}
 
 
+def test_initial_weights_fill_the_range_of_nn_linear_and_differ():
+    layer = RelationLayer(TWO, 2, 32)
+    for linear in (layer.w_q, layer.w_k, layer.w_v, layer.w_o):
+        bound = 1 / math.sqrt(linear.in_features)
+        assert linear.bias is None
+        assert 0.95 * bound < linear.weight.abs().max() <= bound
+    assert not torch.equal(layer.w_q.weight, layer.w_k.weight)
+
+
 @pytest.mark.parametrize("h, width", [(0, 16), (3, 16), (1, 0)])
 def test_layer_refuses(h, width):
     with pytest.raises(ValueError, match=f"h = {h} and width = {width}"):

@@ -91,6 +91,27 @@ def test_a_preset_moves_all_its_controls_at_once_and_lets_go(explorer, drawn):
     assert explorer.preset.value is None
 
 
+def test_a_follower_moves_along_until_it_is_moved_by_itself(drawn):
+    def draw(**state):
+        drawn.append(state)
+        return picture(**state)
+    explorer = Explorer(draw, Slider("d_model", (48, 64), 48), Slider("h", divisors, 12),
+                        Slider("n", lambda state: [n for n in range(1, 17) if state["h"] % n == 0], 12, follows="h"),
+                        presets={"shared": {"d_model": 64, "h": 16, "n": 4}})
+    control(explorer, "h").slider.value = 16
+    assert explorer.state["n"] == control(explorer, "n").field.value == 16
+    control(explorer, "h").slider.value = 3
+    control(explorer, "d_model").slider.value = 64  # 3 does not divide 64: both go to 2
+    assert drawn[-1] == {"d_model": 64, "h": 2, "n": 2}
+    explorer.preset.value = "shared"
+    assert drawn[-1] == {"d_model": 64, "h": 16, "n": 4}
+    control(explorer, "h").slider.value = 8  # apart now: n stays
+    assert drawn[-1] == {"d_model": 64, "h": 8, "n": 4}
+    control(explorer, "n").field.value = 8
+    control(explorer, "h").slider.value = 4
+    assert explorer.state["n"] == 4 and len(drawn) == 8
+
+
 def test_an_error_in_the_picture_is_shown():
     def draw(h):
         if h == 2:

@@ -12,7 +12,7 @@ from IPython.display import Code, display
 
 from multihead_lessons import svg
 from multihead_lessons.exercises.bank import Exercise
-from multihead_lessons.exercises.examining import Verdict, examine_exercise
+from multihead_lessons.exercises.examining import NOT_ATTEMPTED, Verdict, examine_exercise
 
 __all__ = ["Verdict", "check", "examine", "exercises", "show_solution"]
 
@@ -34,8 +34,8 @@ def check(name: str, answer: Any) -> None:
     """Shows in one sentence whether the answer is right, and if not, which mistake it is. Never raises for an answer."""
     verdict = examine(name, answer)
     sentence = f"{name}: {verdict.message}"
-    picture = None if verdict.passed or verdict.misconception == "not attempted" else _picture(name, answer)
-    shown = f"<p><b>{'✓' if verdict.passed else '✗'} {html.escape(name)}</b>: {html.escape(verdict.message)}</p>"
+    picture = None if verdict.passed or verdict.misconception == NOT_ATTEMPTED else _picture(name, answer)
+    shown = f"<p><b>{_sign(verdict)} {html.escape(name)}</b>: {html.escape(verdict.message)}</p>"
     if picture:
         shown += svg.as_image(picture.svg, picture.alt, picture.width)
     display({"text/html": shown, "text/plain": sentence}, raw=True)
@@ -44,6 +44,10 @@ def check(name: str, answer: Any) -> None:
 def show_solution(name: str) -> None:
     """Shows the library's version of an exercise, to compare with your own."""
     display(Code(inspect.getsource(_exercise(name).reference), language="python"))
+
+
+def _sign(verdict: Verdict) -> str:
+    return "✓" if verdict.passed else "○" if verdict.misconception == NOT_ATTEMPTED else "✗"
 
 
 def _exercise(name: str) -> Exercise:

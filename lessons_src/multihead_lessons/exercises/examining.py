@@ -5,7 +5,7 @@ import functools
 import math
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -108,27 +108,35 @@ def _fault(exercise: Exercise, answer: Any, expected: Sequence[Outcome], found: 
            seed: int) -> tuple[str, str] | None:
     """The first thing that is wrong with the results, named by the misconception that gives the same ones."""
     cases = _cases(exercise, seed)
-    wrong = [i for i, case in enumerate(cases) if not _right(case, expected[i], found[i])]
+    wrong = [i for i, case in enumerate(cases) if i >= len(found) or not _right(case, expected[i], found[i])]
     if not wrong:
         return None
+    # What happens on an input without a valid result is a question of its own: it must not hide the layout mistake.
+    telling = [i for i, case in enumerate(cases) if not case.raises]
+    if not set(telling) & set(wrong):
+        telling = list(range(len(cases)))
     for slug, sentence, mistaken in exercise.explanations():
-        others = _run_all(exercise, mistaken, seed)
-        if len(others) == len(found) and all(map(_same_outcome, others, found)):
+        if _same_outcomes(_run_all(exercise, mistaken, seed), found, telling):
             return slug, sentence
     first = wrong[0]
-    if 0 not in wrong and not cases[first].about and not found[first].failed:
+    case = cases[first]
+    if case.because and not found[first].failed:
+        return "unknown", case.because
+    if 0 not in wrong and not case.about and not found[first].failed:
         return "one shape", ("right for the first inputs, wrong for others of another shape. Are sizes fixed in your code? "
                              "Take them from the arguments.")
-    if cases[first].because and not found[first].failed:
-        return "unknown", cases[first].because
-    about = f" This is the case with {cases[first].about}." if cases[first].about else ""
-    return "unknown", _described(exercise, answer, cases[first], expected[first], found[first], seed) + about
+    about = f" This is the case with {case.about}." if case.about else ""
+    return "unknown", _described(exercise, answer, case, expected[first], found[first], seed) + about
 
 
 def _right(case: Case, expected: Outcome, found: Outcome) -> bool:
     if case.raises:
         return isinstance(found.error, Exception)
     return not found.failed and difference(expected.value, found.value) is None
+
+
+def _same_outcomes(mistaken: Sequence[Outcome], found: Sequence[Outcome], telling: Sequence[int]) -> bool:
+    return len(mistaken) == len(found) and all(_same_outcome(mistaken[i], found[i]) for i in telling)
 
 
 def _same_outcome(a: Outcome, b: Outcome) -> bool:
@@ -223,7 +231,8 @@ def _unsteady(exercise: Exercise, answer: Any, found: Sequence[Outcome], seed: i
     cases = _cases(exercise, seed)
     again = [_run(exercise, answer, case) for case in reversed(cases)][::-1]
     expected = _run_all(exercise, exercise.reference, seed)
-    if not all(map(_right, cases, expected, found)):
+    kept = [replace(outcome, value=outcome.returned) for outcome in found]
+    if not all(map(_right, cases, expected, kept)):
         return "overwrites", "a later call changes an earlier result: you return the same tensor each time. Return a new one."
     if not all(map(_right, cases, expected, again)):
         return "remembers", "the same input gives another result the second time. Keep no state between calls."

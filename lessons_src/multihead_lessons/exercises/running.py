@@ -29,9 +29,13 @@ class TookTooLong(BaseException):
 
 @dataclass
 class Outcome:
-    """What one call did. Exactly one of value and error counts; `seen` collects what the answer called."""
+    """What one call did. Exactly one of value and error counts; `seen` collects what the answer called.
+
+    value is a copy made right after the call; returned is the object itself, which a later call may overwrite.
+    """
 
     value: Any = None
+    returned: Any = None
     error: BaseException | None = None
     changed_inputs: bool = False
     drew_random_numbers: bool = False
@@ -51,7 +55,8 @@ def call(function: Callable[[], Any], inputs: Any, reference: Any = None) -> Out
     pristine, stream = copy.deepcopy(_detached(inputs)), torch.get_rng_state()
     try:
         with _quietly(), _watching(outcome.seen, reference), _deadline():
-            outcome.value = function()
+            outcome.returned = function()
+        outcome.value = _snapshot(outcome.returned)
     except TookTooLong as error:
         outcome.error = error
     except KeyboardInterrupt:
@@ -68,6 +73,16 @@ def _detached(value: Any) -> Any:
         return value.detach()
     if isinstance(value, (tuple, list)):
         return [_detached(part) for part in value]
+    return value
+
+
+def _snapshot(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(_snapshot, value)) if type(value) in (tuple, list) else [_snapshot(part) for part in value]
+    if isinstance(value, dict):
+        return {key: _snapshot(part) for key, part in value.items()}
     return value
 
 
@@ -95,12 +110,12 @@ def _quietly() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _deadline(seconds: float = SECONDS) -> Iterator[None]:
+def _deadline() -> Iterator[None]:
     """Raises TookTooLong in this thread when time is up. It cannot stop a single torch call that never returns."""
     thread, over = threading.get_ident(), threading.Event()
 
     def expire() -> None:
-        while not over.wait(seconds if not expired else 0.2):  # again, in case a bare `except` swallowed it
+        while not over.wait(0.2 if expired else SECONDS):  # again, in case a bare `except` swallowed it
             expired.append(True)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(TookTooLong))
     expired: list[bool] = []
