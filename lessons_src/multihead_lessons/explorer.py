@@ -38,7 +38,7 @@ class Slider:
         self.field = widgets.IntText(value=start, description=self.label, style={"description_width": "58px"},
                                      layout=widgets.Layout(width="146px"))
         self.slider = widgets.SelectionSlider(options=[start], value=start, readout=False,
-                                              layout=widgets.Layout(width="118px"))
+                                              layout=widgets.Layout(width="110px", margin="2px 10px 2px 2px"))
         self.widget = widgets.HBox([self.field, self.slider])
 
     def values(self, state: State) -> list[int]:

@@ -25,7 +25,7 @@ BUTTON_ROW, BUTTON = ".widget-toggle-buttons", ".widget-toggle-button"
 READ = """root => {
     const all = selector => [...root.querySelectorAll(selector)];
     const box = element => element.getBoundingClientRect();
-    const output = root.closest('.jp-OutputArea-output');
+    const places = [root.closest('.jp-OutputArea-output'), root, ...all('.widget-box')];
     return {
         picture: root.querySelector('svg')?.outerHTML,
         status: root.querySelector('p[role=status]')?.innerText,
@@ -36,7 +36,7 @@ READ = """root => {
         highest: all('.noUi-handle').map(handle => Number(handle.getAttribute('aria-valuemax'))),
         width: Math.max(...all('svg, button, input, .slider').map(part => box(part).right)) - box(root).left,
         height: Math.max(...all('svg').map(part => box(part).height)),
-        overflow: output.scrollWidth - output.clientWidth,
+        overflow: Math.max(...places.map(place => place.scrollWidth - place.clientWidth)),
     };
 }"""
 
@@ -77,7 +77,7 @@ def assert_fits(state: dict) -> None:
     assert state["picture"] and state["status"], "an explorer shows no picture, or no sentence about it"
     assert state["width"] <= MAX_WIDTH, f"{state['status']}: the explorer is {state['width']} px wide"
     assert state["height"] <= MAX_HEIGHT, f"{state['status']}: the picture is {state['height']} px high"
-    assert state["overflow"] <= 0, f"{state['status']}: {state['overflow']} px do not fit the page"
+    assert state["overflow"] <= 0, f"{state['status']}: {state['overflow']} px are cut off"
 
 
 def sliders(notebook) -> Iterator[tuple]:

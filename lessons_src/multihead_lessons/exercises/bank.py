@@ -52,6 +52,7 @@ class Exercise:
     axes:       names of the output's axes, to say where values differ
     probes:     (answer, generator) -> sentence or None: properties that narrow down what no misconception explains
     picture:    answer -> SVG of wanted and found, or None; for layout mistakes
+    may_draw:   whether the answer may draw from torch's random stream, as building an nn.Linear does
     """
 
     name: str
@@ -61,6 +62,7 @@ class Exercise:
     axes: Sequence[str] = ()
     probes: Sequence[Callable[[Answer, torch.Generator], str | None]] = ()
     picture: Callable[[Answer], Any] | None = None
+    may_draw: bool = False
     run: Callable[[Answer, Case], Any] = lambda answer, case: answer(*case.args, **case.kwargs)
 
     def explanations(self) -> list[tuple[str, str, Answer]]:

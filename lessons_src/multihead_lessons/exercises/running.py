@@ -78,7 +78,8 @@ def _detached(value: Any) -> Any:
 
 def _snapshot(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return value.detach().clone()
+        with torch._C.DisableTorchFunctionSubclass():  # a subclass could compare as it likes
+            return value.detach().clone().as_subclass(torch.Tensor)
     if isinstance(value, (tuple, list)):
         return type(value)(map(_snapshot, value)) if type(value) in (tuple, list) else [_snapshot(part) for part in value]
     if isinstance(value, dict):
