@@ -130,6 +130,51 @@ def test_a_view_of_a_global_is_told():
     assert "you return the same tensor each time" in sentence("split_heads", shared)
 
 
+def _notebook(source):
+    """The namespace of a notebook with these cells."""
+    names = {"torch": torch, "mh": mh}
+    exec(source, names)
+    return names
+
+
+WRONG_HELPER = """
+def head_dim(d_model, h):
+    return h  # wrong
+
+def split_heads(x, h):
+    return x.reshape(*x.shape[:2], h, head_dim(x.shape[-1], h)).transpose(1, 2)
+"""
+
+
+def test_a_mistake_in_an_earlier_function_is_charged_once(monkeypatch):
+    import multihead_lessons.exercises as package
+    bank = exercises() | {"head_dim": package.Exercise("head_dim", mh.head_dim, lambda generator: [])}
+    monkeypatch.setattr(package, "exercises", lambda: bank)
+    names = _notebook(WRONG_HELPER)
+    own = names["head_dim"]
+    verdict = examine("split_heads", names["split_heads"])
+    assert verdict.passed and verdict.message == "passed, with the library's head_dim in place of yours."
+    assert names["head_dim"] is own
+
+    names = _notebook(WRONG_HELPER.replace(".transpose(1, 2)", ""))  # and a mistake of its own
+    assert examine("split_heads", names["split_heads"]).misconception == "no transpose"
+
+
+def test_a_tensor_that_claims_to_equal_everything_is_wrong():
+    class Agreeable(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            return torch.ones(args[0].shape, dtype=torch.bool) if function in (torch.isclose, torch.Tensor.eq) else (
+                super().__torch_function__(function, types, args, kwargs or {}))
+
+    class Equal(int):
+        def __eq__(self, other):
+            return True
+        __hash__ = int.__hash__
+    assert not examine("split_heads", lambda x, h: torch.zeros_like(right(x, h)).as_subclass(Agreeable)).passed
+    assert not examine("predict_strides", lambda *sizes: ((Equal(0),) * 3, (Equal(0),) * 4, (Equal(0),) * 4)).passed
+
+
 def test_exit_is_an_answer_not_an_order():
     def leaves(x, h):
         raise SystemExit

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import html
 import inspect
+import secrets
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +14,7 @@ from IPython.display import Code, display
 
 from multihead_lessons import svg
 from multihead_lessons.exercises.bank import Exercise
+from multihead_lessons.exercises.carrying import own_helpers, standing_in
 from multihead_lessons.exercises.examining import NOT_ATTEMPTED, Verdict, examine_exercise
 
 __all__ = ["Verdict", "check", "examine", "exercises", "show_solution"]
@@ -26,8 +29,22 @@ def exercises() -> dict[str, Exercise]:
 
 
 def examine(name: str, answer: Any, *, seed: int | None = None) -> Verdict:
-    """Judges an answer to the exercise `name`. The same seed repeats the same inputs; None draws new ones."""
-    return examine_exercise(_exercise(name), answer, seed)
+    """Judges an answer to the exercise `name`. The same seed repeats the same inputs; None draws new ones.
+
+    An answer that fails is judged once more with the references in place of the learner's other functions: a mistake
+    that was made in an earlier exercise is charged there and not again.
+    """
+    exercise = _exercise(name)
+    seed = secrets.randbits(48) if seed is None else seed
+    verdict = examine_exercise(exercise, answer, seed)
+    helpers = own_helpers(answer, {other: exercises()[other].reference for other in exercises() if other != name})
+    if verdict.passed or verdict.misconception == NOT_ATTEMPTED or not helpers:
+        return verdict
+    with standing_in(answer, helpers):
+        second = examine_exercise(exercise, answer, seed)
+    if second.passed:
+        return replace(second, message=f"passed, with the library's {' and '.join(helpers)} in place of yours.")
+    return verdict if second.misconception == "unknown" else second
 
 
 def check(name: str, answer: Any) -> None:
