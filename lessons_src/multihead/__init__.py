@@ -4,9 +4,15 @@ from multihead.budget import (
     PRESETS, count_flops, count_parameters, divisors, head_dim, kv_cache_bytes, map_bytes, softmax_elements,
 )
 from multihead.layout import Layout, fold_is_free, heads_layout, pipeline
+from multihead.subspaces import (
+    condition_number, decompose, is_direct_sum, largest_cosine_limit, layer_matrix, operator_schmidt_rank, overlap,
+    principal_angles, projectors, random_bases, rearrange, schmidt_values,
+)
 
 __all__ = [
-    "PRESETS", "Layout", "MultiHeadAttention", "attention", "count_flops", "count_parameters", "divisors",
-    "fold_is_free", "head_dim", "heads_layout", "kv_cache_bytes", "map_bytes", "merge_heads", "pipeline",
-    "softmax_elements", "split_heads",
+    "PRESETS", "Layout", "MultiHeadAttention", "attention", "condition_number", "count_flops",
+    "count_parameters", "decompose", "divisors", "fold_is_free", "head_dim", "heads_layout", "is_direct_sum",
+    "kv_cache_bytes", "largest_cosine_limit", "layer_matrix", "map_bytes", "merge_heads",
+    "operator_schmidt_rank", "overlap", "pipeline", "principal_angles", "projectors", "random_bases",
+    "rearrange", "schmidt_values", "softmax_elements", "split_heads",
 ]

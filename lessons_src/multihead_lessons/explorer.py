@@ -69,6 +69,12 @@ class Slider:
         self.slider.value = self.field.value = value
 
 
+def within(name: str, most: int) -> Callable[[int, State], str | None]:
+    """A `refuse` that welcomes 1 to `most`."""
+    return lambda value, _: (None if 1 <= value <= most else
+                             f"{name} = {value} is not possible here: choose 1 to {most:,}.")
+
+
 class Choice:
     """A row of buttons, one for each option. JupyterLab takes the arrow keys of menus and radio buttons, not of these."""
 

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import multihead as mh
 from multihead_lessons import provenance, svg
-from multihead_lessons.explorer import Choice, Explorer, Slider
+from multihead_lessons.explorer import Choice, Explorer, Slider, within
 from multihead_lessons.provenance import CELL_HEIGHT, CELL_WIDTH, Source
 from multihead_lessons.quiz import Option, Quiz
 from multihead_lessons.style import HEAD_COLORS
@@ -210,10 +210,6 @@ def _refuse_h(h: int, state: dict) -> str | None:
     return f"h = {h} is not possible for d_model = {d_model}: choose a divisor up to 128, {', '.join(map(str, _divisors(state)))}."
 
 
-def _positive(name: str, most: int):
-    return lambda value, _: None if 1 <= value <= most else f"{name} = {value} is not possible here: choose 1 to {most:,}."
-
-
 def _index(name: str, size):
     """A slider over some places along an axis; any index that exists may be typed."""
     def values(state):
@@ -233,8 +229,8 @@ def pipeline_explorer() -> Explorer:
         return Slider(name, values, 1, refuse=refuse)
     return Explorer(
         draw_pipeline,
-        Slider("B", BATCHES, 2, refuse=_positive("B", 1024)), Slider("T", TOKENS, 4, refuse=_positive("T", 131_072)),
-        Slider("d_model", WIDTHS, 768, refuse=_positive("d_model", 65_536)),
+        Slider("B", BATCHES, 2, refuse=within("B", 1024)), Slider("T", TOKENS, 4, refuse=within("T", 131_072)),
+        Slider("d_model", WIDTHS, 768, refuse=within("d_model", 65_536)),
         Slider("h", _divisors, 12, refuse=_refuse_h),
         index("b", lambda state: state["B"]), index("head", lambda state: state["h"]), index("t", lambda state: state["T"]),
         index("k", lambda state: state["d_model"] // state["h"]),

@@ -160,7 +160,7 @@ def test_the_rank_is_that_of_the_sum_not_of_patterns_and_maps_apart(dtype):
 def test_cancellation_that_leaves_only_rounding_counts_as_zero(dtype):
     patterns, maps = heads(3, dtype=dtype)
     patterns = patterns[[0, 0, 0]]
-    maps = torch.stack([maps[0], maps[1], -(maps[0] + maps[1])])  # the sum is rounded, so it does not quite cancel
+    maps = torch.stack([maps[0], maps[1], -(maps[0] + maps[1])])  # rounded, so the sum is not quite zero
     assert operator_schmidt_rank(patterns, maps) == 0
     assert operator_schmidt_rank(patterns, torch.zeros_like(maps)) == 0
 
@@ -186,7 +186,7 @@ def test_order_and_scale_of_heads_do_not_matter(dtype):
 @drawn
 @given(st.integers(1, 6), st.integers(0, 4), st.integers(0, 4), seeds, either_dtype)
 def test_rank_of_heads_mixed_from_few_patterns_and_few_maps(h, n, m, seed, dtype):
-    """A_i = sum_a C[i, a] P_a and M_i = sum_b E[i, b] Q_b with whole C and E: the rank is that of C^T E, exactly."""
+    """A_i = sum_a C[i, a] P_a, M_i = sum_b E[i, b] Q_b, integers C and E: the rank is that of C^T E."""
     g = torch.Generator().manual_seed(seed)
     C, E = torch.randint(-1, 2, (h, n), generator=g), torch.randint(-1, 2, (h, m), generator=g)
     patterns = (C.double() @ randn(n, 9, seed=1)).view(h, 3, 3).to(dtype)
@@ -227,7 +227,8 @@ def test_every_blend_of_two_relations_misses_the_floor_of_one_half():
     for p in (0.0, 0.3, 0.5, 1.0):
         blend = (p * patterns[0] + (1 - p) * patterns[1]).flatten()
         best = torch.outer(blend, blend @ target) / blend.square().sum()  # the best map for this pattern
-        assert (target - best).square().sum() / target.square().sum() == pytest.approx(floor(patterns, maps, 1))
+        missed = (target - best).square().sum() / target.square().sum()
+        assert missed.item() == pytest.approx(floor(patterns, maps, 1))
 
 
 @drawn
@@ -317,7 +318,8 @@ def test_a_split_is_direct_exactly_when_the_stacked_matrix_is_invertible(split, 
     if direct:
         projectors(bases)
     else:
-        with pytest.raises(ValueError, match=f"a direct sum of R\\^{len(rows)} needs {len(rows)} independent rows"):
+        n = len(rows)
+        with pytest.raises(ValueError, match=f"a direct sum of R\\^{n} needs {n} independent rows in all"):
             projectors(bases)
 
 
@@ -326,7 +328,7 @@ def test_three_lines_in_a_plane_meet_only_in_zero_pairwise_and_are_no_direct_sum
     for a, b in itertools.combinations(three, 2):
         assert principal_angles(a, b).item() > 0.7
     assert is_direct_sum(three) is False
-    with pytest.raises(ValueError, match="a direct sum of R.3 needs 3 independent rows in all; got 3 rows of rank 2"):
+    with pytest.raises(ValueError, match="needs 3 independent rows in all; got 3 rows of rank 2"):
         projectors(three)
     assert is_direct_sum([*three[:2], torch.tensor([[1.0, 1.0, 1.0]])]) is True
 
@@ -370,6 +372,16 @@ def test_only_the_spans_matter(dtype):
     assert_close(projectors([bases[0], bent, bases[2]]), P, atol=200 * eps(dtype), rtol=0)
 
 
+@dtypes
+def test_a_bad_basis_of_a_good_subspace_costs_no_accuracy(dtype):
+    """The first three coordinates: by unit vectors, and by the almost parallel rows of a Hilbert matrix."""
+    hilbert = torch.from_numpy(scipy.linalg.hilbert(3)) @ torch.eye(3, 5, dtype=torch.float64)
+    other = randn(2, 5, dtype=dtype)
+    good = projectors([torch.eye(3, 5, dtype=dtype), other])
+    bad = projectors([hilbert.to(dtype), other])
+    assert_close(bad, good, atol=8 * eps(dtype), rtol=0)
+
+
 def test_a_zero_row_spans_nothing():
     assert is_direct_sum([torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 0.0]])]) is False
 
@@ -395,7 +407,8 @@ def test_projectors_are_idempotent_exclude_each_other_and_add_up_to_the_identity
     assert_close(P.sum(dim=0), torch.eye(6, dtype=dtype), **close)
     for i, j in itertools.product(range(3), repeat=2):
         assert_close(P[i] @ P[j], P[i] if i == j else torch.zeros_like(P[i]), **close)
-    assert_close(P.diagonal(dim1=1, dim2=2).sum(dim=1), torch.tensor(sizes, dtype=dtype), **close)  # trace = rank
+    traces = P.diagonal(dim1=1, dim2=2).sum(dim=1)
+    assert_close(traces, torch.tensor(sizes, dtype=dtype), **close)  # of a projector: its rank
 
 
 def test_projectors_of_orthogonal_subspaces_are_symmetric_and_oblique_ones_are_not():
@@ -403,7 +416,7 @@ def test_projectors_of_orthogonal_subspaces_are_symmetric_and_oblique_ones_are_n
     assert_close(projectors(bases), torch.stack([basis.T @ basis for basis in bases]))
 
     e = torch.eye(3, dtype=torch.float64)
-    P = projectors([e[:1], e[1:2], e[1:2] + e[2:]])  # the first is orthogonal to the others, which are oblique
+    P = projectors([e[:1], e[1:2], e[1:2] + e[2:]])  # only the first is orthogonal to all the others
     assert_close(P[0], P[0].T)
     assert (P[1] - P[1].T).abs().max() > 0.5 and (P[2] - P[2].T).abs().max() > 0.5
 
@@ -414,8 +427,8 @@ def test_pieces_of_a_vector_between_two_lines(angle):
     cot = math.cos(angle) / math.sin(angle)
     pieces = decompose(torch.tensor([0.0, 1.0], dtype=torch.float64), lines(angle))
     wanted = torch.tensor([[-cot, 0.0], [cot, 1.0]], dtype=torch.float64)
-    relative = 1e-15 / math.sin(angle)  # the plane's condition number times eps, and some room
-    assert_close(pieces, wanted, atol=4 * relative / math.sin(angle), rtol=0)
+    # Length 1 / sin(angle), relative error eps times the condition number, about 2 / sin(angle).
+    assert_close(pieces, wanted, atol=4e-15 / math.sin(angle) ** 2, rtol=0)
 
 
 @drawn
@@ -447,8 +460,8 @@ def test_near_singular_in_many_dimensions_still_adds_up():
     assert 1e6 < pieces.norm(dim=1).max() < 1e8
     assert_close(pieces.sum(dim=0), v, atol=1e-7, rtol=0)
     for piece, basis in zip(pieces, bases):
-        _, residues, *_ = scipy.linalg.lstsq(basis.T.numpy(), piece.numpy())
-        assert math.sqrt(residues) <= 1e-14 * max(1.0, piece.norm().item()) * 100
+        _, squared_distance, *_ = scipy.linalg.lstsq(basis.T.numpy(), piece.numpy())
+        assert math.sqrt(squared_distance) <= 1e-12 * piece.norm().item()
 
 
 def test_bases_are_left_as_they_were():
@@ -475,7 +488,7 @@ def test_a_stacked_tensor_is_a_list_of_bases_too():
 ])
 def test_bases_must_fit_together(bases):
     for call in (projectors, is_direct_sum, lambda bases: decompose(torch.ones(2), bases)):
-        with pytest.raises(ValueError, match=r"bases must be tensors \[k_i, d_model\] with one d_model") as error:
+        with pytest.raises(ValueError, match=r"bases must be tensors \[k_i, d_model\] with one") as error:
             call(bases)
         assert str([(tuple(b.shape), b.dtype) for b in bases]) in str(error.value)
 
@@ -506,7 +519,7 @@ def test_two_planes_in_space(angle, dtype):
 
 
 def with_angles(angles, extra, d, seed, dtype=torch.float64):
-    """Bases of a pair of subspaces of R^d with the given principal angles; the second has `extra` more rows."""
+    """Bases of two subspaces of R^d with these principal angles; the second has `extra` more rows."""
     k = len(angles)
     Q = torch.linalg.qr(randn(d, d, seed=seed)).Q
     angles = torch.tensor(angles, dtype=torch.float64)
@@ -524,7 +537,8 @@ def test_subspaces_with_known_angles(wanted, extra, seed, dtype):
     assert_close(principal_angles(b, a), expected, atol=20 * eps(dtype), rtol=0)
     mixed = torch.linalg.qr(randn(len(b), len(b), seed=seed)).Q.to(dtype) @ b * 1e-3
     assert_close(principal_angles(a, mixed), expected, atol=20 * eps(dtype), rtol=0)
-    assert overlap(a, b) == pytest.approx(sum(math.cos(x) ** 2 for x in wanted) / len(wanted), abs=40 * eps(dtype))
+    mean = sum(math.cos(x) ** 2 for x in wanted) / len(wanted)
+    assert overlap(a, b) == pytest.approx(mean, abs=40 * eps(dtype))
 
 
 @drawn
@@ -543,7 +557,8 @@ def test_angles_are_those_of_scipy(k, l, more, seed):
 
 def test_inside_and_orthogonal():
     rows = torch.linalg.qr(randn(6, 6)).Q
-    assert_close(principal_angles(rows[1:3], rows[:4]), torch.zeros(2, dtype=torch.float64), atol=1e-15, rtol=0)
+    zeros = torch.zeros(2, dtype=torch.float64)
+    assert_close(principal_angles(rows[1:3], rows[:4]), zeros, atol=1e-15, rtol=0)
     assert overlap(rows[1:3], rows[:4]) == pytest.approx(1)
     assert_close(principal_angles(rows[:2], rows[3:]), torch.full((2,), math.pi / 2, dtype=torch.float64))
     assert overlap(rows[:2], rows[3:]) == pytest.approx(0)
@@ -578,7 +593,7 @@ def test_two_bases_must_fit(a, b):
 
 @pytest.mark.parametrize("angle", [1e-6, 1e-3, 0.5, math.pi / 2])
 def test_condition_of_two_lines(angle):
-    """The singular values of two unit vectors are sqrt(1 + cos) and sqrt(1 - cos); their ratio is cot(angle / 2)."""
+    """Two unit vectors have singular values sqrt(1 + cos) and sqrt(1 - cos), with ratio cot(angle / 2)."""
     assert condition_number(lines(angle)) == pytest.approx(1 / math.tan(angle / 2), rel=1e-8)
 
 
@@ -590,7 +605,9 @@ def test_condition_belongs_to_the_bases():
     assert condition_number([e[:1], e[:2]]) == math.inf
 
 
-@pytest.mark.parametrize("bases", [[], [torch.ones(1, 2)], [torch.ones(1, 2), torch.ones(1, 3)], [torch.ones(2)]])
+@pytest.mark.parametrize("bases", [
+    [], [torch.ones(1, 2)], [torch.ones(1, 2), torch.ones(1, 3)], [torch.ones(2)],
+])
 def test_condition_needs_a_square_stack(bases):
     with pytest.raises(ValueError, match="with k_i that add up to d_model; got ") as error:
         condition_number(bases)
@@ -614,7 +631,7 @@ def test_random_subspaces_come_close_to_the_limit():
 
 
 def test_mean_overlap_of_random_subspaces():
-    draws = [overlap(randn(2, 8, seed=2 * n), randn(3, 8, seed=2 * n + 1)) for n in range(400)]
+    draws = [overlap(randn(2, 8, seed=2 * n), randn(3, 8, seed=2 * n + 1)) for n in range(200)]
     assert sum(draws) / len(draws) == pytest.approx(3 / 8, abs=0.03)
 
 

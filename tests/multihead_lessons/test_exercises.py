@@ -7,7 +7,8 @@ import torch
 from banks import names, sentence
 
 import multihead as mh
-from multihead_lessons.exercises import check, examine, exercises, running, show_solution
+from multihead_lessons import running
+from multihead_lessons.exercises import check, examine, exercises, show_solution
 
 
 def right(x, h):

@@ -1,4 +1,4 @@
-"""The exercises: `check` for learners, `examine` for programs, `show_solution` to compare with the library's version."""
+"""The exercises: `check` for learners, `examine` and `grade` for programs, `show_solution` for the library's version."""
 from __future__ import annotations
 
 import html
@@ -17,7 +17,7 @@ from multihead_lessons.exercises.bank import Exercise
 from multihead_lessons.exercises.carrying import own_helpers, standing_in
 from multihead_lessons.exercises.examining import NOT_ATTEMPTED, Verdict, examine_exercise
 
-__all__ = ["Verdict", "check", "examine", "exercises", "show_solution"]
+__all__ = ["Verdict", "check", "examine", "exercises", "grade", "show_solution"]
 
 
 @cache
@@ -56,6 +56,17 @@ def check(name: str, answer: Any) -> None:
     if picture:
         shown += svg.as_image(picture.svg, picture.alt, picture.width)
     display({"text/html": shown, "text/plain": sentence}, raw=True)
+
+
+def grade(name: str, answer: Any) -> None:
+    """For cells that carry points: raises AssertionError with the verdict's sentence unless the answer passes.
+
+    It shows and prints nothing: a grading tool may read an output as a mark, or a warning as a failure.
+    """
+    verdict = examine(name, answer)
+    if not verdict.passed:
+        __tracebackhide__ = True  # IPython leaves this frame out of what the student reads
+        raise AssertionError(f"{name}: {verdict.message}")
 
 
 def show_solution(name: str) -> None:

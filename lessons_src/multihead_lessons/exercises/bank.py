@@ -8,6 +8,9 @@ from typing import Any
 
 import torch
 
+import multihead
+from multihead_lessons import running
+
 Answer = Callable[..., Any]
 
 
@@ -48,7 +51,7 @@ class Exercise:
 
     reference:  the model solution; the same object fills the stub in the solution edition
     draw:       generator -> cases; sizes differ from each other and from 1, values are unsaturated
-    run:        how an answer is called with a case
+    run:        how an answer is called with a case: a function of `multihead_lessons.running`
     axes:       names of the output's axes, to say where values differ
     probes:     (answer, generator) -> sentence or None: properties that narrow down what no misconception explains
     picture:    answer -> SVG of wanted and found, or None; for layout mistakes
@@ -63,7 +66,12 @@ class Exercise:
     probes: Sequence[Callable[[Answer, torch.Generator], str | None]] = ()
     picture: Callable[[Answer], Any] | None = None
     may_draw: bool = False
-    run: Callable[[Answer, Case], Any] = lambda answer, case: answer(*case.args, **case.kwargs)
+    run: Callable[[Answer, Case], Any] = running.plainly
+
+    @property
+    def library(self) -> tuple[Answer, ...]:
+        """What an answer must neither be nor call: the reference, and the library's object of the same name."""
+        return self.reference, getattr(multihead, self.name, self.reference)
 
     def explanations(self) -> list[tuple[str, str, Answer]]:
         """(slug, sentences, wrong answer) of each misconception, then of each pair that can be made together."""

@@ -6,9 +6,13 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from multihead_lessons.running import Elsewhere
+
 
 def own_helpers(answer: Any, references: Mapping[str, Any]) -> dict[str, Any]:
     """Those of `references` that the learner has written too, in the namespace where `answer` looks names up."""
+    if isinstance(answer, Elsewhere):
+        return answer.own_helpers(references)
     names = _namespace(answer)
     return {name: reference for name, reference in references.items()
             if callable(names.get(name)) and names[name] is not answer and names[name] is not reference}
@@ -17,6 +21,10 @@ def own_helpers(answer: Any, references: Mapping[str, Any]) -> dict[str, Any]:
 @contextlib.contextmanager
 def standing_in(answer: Any, helpers: Mapping[str, Any]) -> Iterator[None]:
     """Meanwhile the learner's names mean the references; afterwards everything is as it was."""
+    if isinstance(answer, Elsewhere):
+        with answer.standing_in(helpers):
+            yield
+        return
     names = _namespace(answer)
     before = {name: names[name] for name in helpers}
     names.update(helpers)

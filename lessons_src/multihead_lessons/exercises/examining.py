@@ -5,13 +5,13 @@ import functools
 import math
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from multihead_lessons.exercises.bank import Answer, Case, Exercise
-from multihead_lessons.exercises.running import Outcome, TookTooLong, call, where
+from multihead_lessons.running import Elsewhere, EndedProcess, Outcome, TookTooLong, call, where
 
 NOT_ATTEMPTED = "not attempted"
 TOLERANCE = {torch.float64: (1e-7, 1e-9), torch.float32: (1e-4, 1e-5)}  # relative, absolute
@@ -47,12 +47,13 @@ def _cases(exercise: Exercise, seed: int) -> list[Case]:
 
 
 def _run_all(exercise: Exercise, answer: Answer, cases: Sequence[Case], watched: bool = False) -> list[Outcome]:
-    """One outcome for each case. A hang or a stub ends the run: the rest would be the same."""
+    """One outcome for each case. A hang, a crash or a stub ends the run: the rest would be the same."""
     outcomes = []
     for case in cases:
-        outcomes.append(call(lambda: exercise.run(answer, case), [*case.args, *case.kwargs.values()],
-                             exercise.reference if watched else None))
-        if isinstance(outcomes[-1].error, (TookTooLong, NotImplementedError)):
+        outcomes.append(answer.outcome(exercise.run, case) if isinstance(answer, Elsewhere) else
+                        call(lambda: exercise.run(answer, case), [*case.args, *case.kwargs.values()],
+                             exercise.library if watched else ()))
+        if isinstance(outcomes[-1].error, (TookTooLong, EndedProcess, NotImplementedError)):
             break
     return outcomes
 
@@ -71,7 +72,7 @@ def _not_an_answer(exercise: Exercise, answer: Any) -> tuple[str, str] | None:
     if not callable(answer):
         kind = "a class or a function" if isinstance(exercise.reference, type) else "a function"
         return "not callable", f"{exercise.name} must be {kind}; you gave {_kind(answer)}."
-    if _unwrapped(answer) is exercise.reference:
+    if any(_unwrapped(answer) is ours for ours in exercise.library):
         return "library", _borrowed(exercise.name)
     return None
 
@@ -98,6 +99,8 @@ def _foul(exercise: Exercise, answer: Any, found: Sequence[Outcome]) -> tuple[st
     if isinstance(last.error, TookTooLong):
         return "too slow", (f"no result after some seconds; {where(last.error, answer)} was running. "
                             "Does a loop never end?")
+    if isinstance(last.error, EndedProcess):
+        return "ended the process", "your code ended the whole process: by an exit, a crash, or too much memory."
     if any("library function" in outcome.seen for outcome in found):
         return "library", _borrowed(exercise.name)
     if any("library source" in outcome.seen for outcome in found):
@@ -234,7 +237,7 @@ def _unsteady(exercise: Exercise, answer: Any, expected: Sequence[Outcome], foun
     """Finds results that depend on earlier calls, and results that a later call overwrites."""
     cases = _cases(exercise, seed)
     again = _run_all(exercise, answer, cases[::-1])[::-1]
-    kept = [replace(outcome, value=outcome.returned) for outcome in found]
+    kept = [Outcome(outcome.now(), error=outcome.error) for outcome in found]
     if not all(map(_right, cases, expected, kept)):
         return "overwrites", "a later call changes an earlier result: you return the same tensor each time. Return a new one."
     if len(again) < len(cases) or not all(map(_right, cases, expected, again)):

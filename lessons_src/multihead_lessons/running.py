@@ -11,7 +11,8 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
@@ -25,6 +26,10 @@ TORCH_ATTENTION = {"scaled_dot_product_attention", "multi_head_attention_forward
 
 class TookTooLong(BaseException):
     """Raised inside the answer when its time is up. Not an Exception, so that `except Exception` lets it through."""
+
+
+class EndedProcess(BaseException):
+    """The answer ran in a process of its own, and that process is gone."""
 
 
 @dataclass
@@ -45,16 +50,46 @@ class Outcome:
     def failed(self) -> bool:
         return self.error is not None
 
+    def now(self) -> Any:
+        """The returned object as it is after later calls."""
+        return self.returned
 
-def call(function: Callable[[], Any], inputs: Any, reference: Any = None) -> Outcome:
+
+class Elsewhere(ABC):
+    """An answer that runs in another process. It can be called; what more `examine` asks of it, it does there."""
+
+    @abstractmethod
+    def outcome(self, run: Callable[[Any, Any], Any], case: Any) -> Outcome:
+        """What `call` gives for `run(answer, case)`. `run` is a function of this module."""
+
+    @abstractmethod
+    def own_helpers(self, references: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of `references` that the learner has written too, and that can stand in there."""
+
+    @abstractmethod
+    def standing_in(self, helpers: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
+        """Meanwhile the learner's names mean the references."""
+
+
+# How an answer is called with a case. These run where the answer runs, so they know nothing of the exercises.
+
+def plainly(answer: Any, case: Any) -> Any:
+    """A function, with the case's arguments."""
+    return answer(*case.args, **case.kwargs)
+
+
+# One guarded call
+
+
+def call(function: Callable[[], Any], inputs: Any, library: Iterable[Any] = ()) -> Outcome:
     """Runs `function()` quietly, for at most SECONDS; `inputs` are what it must not change.
 
-    reference: the library's function or class that the answer must neither call nor read.
+    library: functions and classes of ours that the answer must neither call nor read.
     """
     outcome = Outcome()
     pristine, stream = copy.deepcopy(_detached(inputs)), torch.get_rng_state()
     try:
-        with _quietly(), _watching(outcome.seen, reference), _deadline():
+        with _quietly(), _watching(outcome.seen, library), _deadline():
             outcome.returned = function()
         outcome.value = _snapshot(outcome.returned)
     except TookTooLong as error:
@@ -129,23 +164,23 @@ def _deadline() -> Iterator[None]:
         timer.join()
 
 
-def _codes(reference: Any) -> set[CodeType]:
-    """The code of a function, or of every method of a class."""
-    functions = vars(reference).values() if isinstance(reference, type) else [reference]
+def _codes(library: Iterable[Any]) -> set[CodeType]:
+    """The code of each function, and of every method of each class."""
+    functions = [function for ours in library for function in (vars(ours).values() if isinstance(ours, type) else [ours])]
     return {function.__code__ for function in functions if hasattr(function, "__code__")}
 
 
 @contextlib.contextmanager
-def _watching(seen: set[str], reference: Any) -> Iterator[None]:
-    """Notes calls of torch's attention, of the reference, and of `inspect.getsource` on the mathematics."""
-    library = _codes(reference)
+def _watching(seen: set[str], library: Iterable[Any]) -> Iterator[None]:
+    """Notes calls of torch's attention, of the library's own, and of `inspect.getsource` on the mathematics."""
+    codes = _codes(library)
 
     def profile(frame: Any, event: str, argument: Any) -> None:
         if event == "c_call" and argument.__name__ in TORCH_ATTENTION:
             seen.add("torch attention")
         elif event == "call":
             code = frame.f_code
-            if code in library:
+            if code in codes:
                 seen.add("library function")
             elif code.co_name in TORCH_ATTENTION:
                 seen.add("torch attention")
@@ -164,7 +199,9 @@ def _watching(seen: set[str], reference: Any) -> Iterator[None]:
 
 def where(error: BaseException, answer: Any) -> str:
     """`line 3, "x.view(B, h, T, d_k)"`: the last line of the learner's own cell that the exception passed through."""
-    ours = str(Path(__file__).parent)
+    if place := getattr(error, "where", None):  # it was raised in another process
+        return place
+    ours = str(Path(__file__).parents[1])
     frames = traceback.extract_tb(error.__traceback__)
     cell = _file_of(answer)
     own = [frame for frame in frames if frame.filename == cell] or [
