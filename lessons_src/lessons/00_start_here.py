@@ -4,7 +4,7 @@
 # This course takes one layer apart: the multi-head attention of a Transformer. You will build it, measure it, break it
 # in the ways that people break it in public code, and prove what it can and cannot do.
 #
-# Every statement about numbers is checked by a code cell next to it. Run the cells from the top with **Shift+Enter**, or
+# Every statement about the layer's numbers is checked by a code cell next to it. Run the cells from the top with **Shift+Enter**, or
 # all of them with **Run > Run All Cells**. Then move the sliders.
 
 # %% minutes=1
@@ -43,24 +43,26 @@ show(poster(), POSTER_ALT)
 # * The four jobs are an illustration. The patterns are computed, but from features built by hand. In a trained model
 #   nothing in the layer assigns such jobs, and the number of a head carries no meaning from one model to the next.
 # * It is the *projected* vector that is cut into lanes. The embedding itself is not cut: every head reads all of it.
-# * "Independent" holds in one exact sense only: the parts that the heads read off add up to a direct sum when their
-#   stacked projection matrix is invertible. The subspaces are not orthogonal in general. Lesson 05 shows both.
+# * "Independent" holds in one exact sense only: if the heads' projection matrices, stacked side by side, form a square
+#   matrix that is invertible, every vector splits in exactly one way into one part for each head. The subspaces are not
+#   orthogonal in general. Lesson 05 shows both.
 
 # %% [markdown]
 # ## Move it
 #
-# One vector of $d_\text{model}$ numbers is shared out among $h$ heads. **When $h$ grows, what shrinks, what grows, and
+# One projected vector of $d_\text{model}$ numbers is shared out among $h$ heads. **When $h$ grows, what shrinks, what grows, and
 # what stays the same?** Make a guess. Then move $h$, by mouse or with the arrow keys, and watch the strip, the maps and
 # the two counts at the foot.
 #
-# The maps come from an untrained layer with random weights and eight random tokens. Row $i$ shows where token $i$
-# looks; each row sums to 1.
+# The maps come from an untrained layer with random weights and eight random tokens; the weights are larger than those of a
+# fresh layer, so that the patterns show. Row $i$ shows where token $i$ looks; each row sums to 1.
 
 # %% minutes=5
 lesson00.heads_explorer()
 
 # %% [markdown] minutes=2
-# The width of a head shrinks, $d_k = d_\text{model} / h$. The number of maps grows. The number of weights stays.
+# The width of a head shrinks, $d_k = d_\text{model} / h$. The number of maps grows. The number of parameters stays: four
+# matrices, for queries, keys, values and output, of $d_\text{model}^2$ numbers each.
 #
 # Not every $h$ is allowed. Type $h = 5$ into the number field: the picture stays and a sentence tells you why. The next
 # cell asserts the widths and the counts for every setting of the sliders, and that each row of each map sums to 1.
@@ -88,9 +90,10 @@ print("Every setting of the sliders checks out.")
 #
 # | symbol | in code | what it is |
 # |:--|:--|:--|
+# | | | a *token* is a word or a piece of one; it enters the layer as a vector |
 # | $B$ | `B` | sequences in a batch |
 # | $T$ | `T` | tokens in a sequence; $T_q$, $T_k$ where queries and keys differ in number |
-# | $d_\text{model}$ | `d_model` | numbers in the vector of one token |
+# | $d_\text{model}$ | `d_model` | numbers, or channels, in the vector of one token |
 # | $h$ | `h` | heads, numbered from 1 in the text and from 0 in code |
 # | $d_k$ | `d_k` | width of one head; usually $d_\text{model} / h$ |
 # | $d_v$ | `d_v` | width of one head's values; $d_v = d_k$ unless the text says otherwise |
@@ -102,7 +105,7 @@ print("Every setting of the sliders checks out.")
 # | weights of head $i$ | $[d_\text{model}, d_k]$ each | $W_i^Q,\; W_i^K,\; W_i^V$ |
 # | queries, keys, values, all heads | $[B, h, T, d_k]$ | $Q_i = X W_i^Q,\quad K_i = X W_i^K,\quad V_i = X W_i^V$ |
 # | scores | $[B, h, T, T]$ | $S_i = Q_i K_i^\top / \sqrt{d_k}$ |
-# | attention maps | $[B, h, T, T]$ | $A_i = \mathrm{softmax}(S_i)$ over the last axis: each row sums to 1 |
+# | attention maps | $[B, h, T, T]$ | $A_i = \mathrm{softmax}(S_i)$ over the last axis: each row sums to 1; where $M$ is False, $S_i$ counts as $-\infty$ |
 # | head outputs | $[B, h, T, d_k]$ | $\mathrm{head}_i = A_i V_i$ |
 # | joined | $[B, T, h\,d_k]$ | $\mathrm{Concat}(\mathrm{head}_1, \ldots, \mathrm{head}_h)$ |
 # | output | $[B, T, d_\text{model}]$ | $\mathrm{Concat}(\mathrm{head}_1, \ldots, \mathrm{head}_h)\, W^O$ with $W^O$ of shape $[h\,d_k, d_\text{model}]$ |
@@ -116,6 +119,11 @@ B, T, d_model, h = 2, 5, 48, 4
 d_k = mh.head_dim(d_model, h)
 layer = mh.MultiHeadAttention(d_model, h)
 x = torch.randn(B, T, d_model)  # [B, T, d_model]
+q, k, v = (mh.split_heads(w(x), h) for w in (layer.w_q, layer.w_k, layer.w_v))
+assert q.shape == k.shape == v.shape == (B, h, T, d_k)
+assert layer.w_q.weight.T[:, :d_k].shape == (d_model, d_k)  # W_1^Q
+assert (q @ k.mT).shape == (B, h, T, T)
+assert layer.w_o.weight.T.shape == (h * d_k, d_model)
 head_outputs, maps = layer.heads(x)
 assert head_outputs.shape == (B, h, T, d_k)
 assert maps.shape == (B, h, T, T)
@@ -141,4 +149,4 @@ print("Every shape in the table holds.")
 # %% [markdown] strip=true
 # ## Where to go
 #
-# Begin with the first lesson of the strip, or with the question that you came for.
+# Go on with the next lesson, or with the question that you came for. Every lesson has this line of links.

@@ -1,5 +1,5 @@
 """The mathematics of multi-head attention, in torch alone. `import multihead as mh` gives everything a lesson calls."""
-from multihead.attention import MultiHeadAttention, attention, merge_heads, split_heads
+from multihead.attention import MultiHeadAttention, attention, head_contributions, merge_heads, split_heads
 from multihead.budget import (
     PRESETS, count_flops, count_parameters, divisors, head_dim, kv_cache_bytes, map_bytes, softmax_elements,
 )
@@ -11,8 +11,8 @@ from multihead.subspaces import (
 
 __all__ = [
     "PRESETS", "Layout", "MultiHeadAttention", "attention", "condition_number", "count_flops",
-    "count_parameters", "decompose", "divisors", "fold_is_free", "head_dim", "heads_layout", "is_direct_sum",
-    "kv_cache_bytes", "largest_cosine_limit", "layer_matrix", "map_bytes", "merge_heads",
+    "count_parameters", "decompose", "divisors", "fold_is_free", "head_contributions", "head_dim", "heads_layout",
+    "is_direct_sum", "kv_cache_bytes", "largest_cosine_limit", "layer_matrix", "map_bytes", "merge_heads",
     "operator_schmidt_rank", "overlap", "pipeline", "principal_angles", "projectors", "random_bases",
     "rearrange", "schmidt_values", "softmax_elements", "split_heads",
 ]

@@ -78,6 +78,23 @@ def merge_heads(x):
     return x.reshape(B, T, h * d_k)  # [B, T, h * d_k]
 
 
+def head_contributions(heads, w_o):
+    """What each head adds to the output: [B, h, T, d_model], whose sum over the heads is merge_heads(heads) @ w_o.
+
+    heads: [B, h, T, d_v], the heads' outputs.    w_o: [h d_v, d_model]; for a layer, `layer.w_o.weight.T`.
+    Head i meets the rows i * d_v to (i + 1) * d_v - 1 of w_o, and no others.
+    Raises ValueError if w_o does not have h d_v rows.
+    """
+    if heads.ndim != 4 or w_o.ndim != 2 or heads.shape[1] * heads.shape[3] != len(w_o):
+        raise ValueError(
+            "heads must be [B, h, T, d_v] and w_o [h d_v, d_model]; "
+            f"got heads {tuple(heads.shape)} and w_o {tuple(w_o.shape)}"
+        )
+    B, h, T, d_v = heads.shape
+    blocks = w_o.unflatten(0, (h, d_v))  # [h, d_v, d_model]
+    return heads @ blocks  # [B, h, T, d_model]
+
+
 class MultiHeadAttention(nn.Module):
     """Concat(head_1, ..., head_h) W^O, where head_i = attention(query W_i^Q, key W_i^K, value W_i^V).
 

@@ -48,8 +48,8 @@ def release(root: Path, wanted: Sequence[str], out: Path, say: Callable[[str], N
                    + [name for name in wheels if written.in_the_way(name, b"")])
     for name, files in planned.items():
         if _changed_after_release(out, name, files) and any(out.glob(f"submitted/*/{name}")):
-            raise ReleaseRefused(f"submissions for {name} are in, and the lesson has changed since its release: students would "
-                                 "be marked against cells that they never had. Release it into another folder.")
+            raise ReleaseRefused(f"submissions for {name} are in, and the lesson or the packages have changed since its release: "
+                                 "students would be marked against what they never had. Release it into another folder.")
     if missing := [name for name in wheels if not written.is_ours(name)]:
         say(f"building {wheel}")
         built = build_wheel(root)
@@ -69,27 +69,30 @@ def release(root: Path, wanted: Sequence[str], out: Path, say: Callable[[str], N
 
 def stale(root: Path, out: Path) -> list[str]:
     """One sentence for every released notebook in `out` that is not what `release` would write now."""
-    wheel, sentences = wheel_name(root), []
+    wheel, written, sentences = wheel_name(root), Written(out), []
     course = {lesson.name: lesson for lesson in lessons(root)}
     for name in released(out):
         if name not in course:
             sentences.append(f"{name} is no lesson of this course.")
             continue
         for file, content in _notebooks(course[name], wheel).items():
-            path = out / file
-            if not path.exists():
+            if not (out / file).exists():
                 sentences.append(f"{file} is missing.")
-            elif path.read_bytes() != content:
-                sentences.append(f"{file} is not what course release would write now: it was edited, or the course has changed.")
+            elif written.in_the_way(file, content):
+                sentences.append(f"{file} was edited, or made by something else.")
+            elif (out / file).read_bytes() != content:
+                sentences.append(f"{file} was released before the lesson or the packages changed.")
     return sentences
 
 
 def released(out: Path) -> list[str]:
-    """Names of the lessons that were released into the course folder `out`."""
+    """Names of the lessons that the course folder `out` hands out."""
     return sorted(path.parent.name for path in out.glob("release/*/*.ipynb") if path.stem == path.parent.name)
 
 
 def _chosen(wanted: Sequence[str], course: Sequence[Lesson]) -> list[Lesson]:
+    if not course:
+        raise ValueError("there are no lessons here; run course release from a clone of the course.")
     chosen = []
     for word in wanted:
         stem = Path(word).name.removesuffix(".py").removesuffix(".ipynb")

@@ -66,7 +66,7 @@ def _digest(root: Path) -> str:
     packages = [path for path in (root / "lessons_src").rglob("*") if path.is_file() and not any(
         Path(part).match(pattern) for part in path.relative_to(root / "lessons_src").parts for pattern in NOT_SHIPPED)]
     hashed = hashlib.sha256()
-    for path in sorted([*packages, *(root / name for name in BESIDE_THE_PACKAGES)]):
+    for path in sorted([*packages, root / "pyproject.toml"]):
         for piece in (path.relative_to(root).as_posix().encode(), path.read_bytes().replace(b"\r\n", b"\n")):
             hashed.update(piece + b"\0")
     return hashed.hexdigest()[:8]

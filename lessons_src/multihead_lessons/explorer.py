@@ -27,13 +27,14 @@ class Slider:
     refuse:  `refuse(value, state)` returns None for a typed value that is welcome, else one sentence that says why not;
              by default only the values on offer are welcome
     follows: a control before this one; while the two have the same value, this one moves along with it
+    shown:   whether it has a meaning in the state of the controls before this one; a hidden slider keeps its value
     """
 
     def __init__(self, name: str, values: Sequence[int] | Callable[[State], Sequence[int]], start: int, *,
                  label: str | None = None, refuse: Callable[[int, State], str | None] | None = None,
-                 follows: str | None = None):
+                 follows: str | None = None, shown: Callable[[State], bool] = lambda state: True):
         self.name, self.label, self.start, self.follows = name, label or name, start, follows
-        self._values = values
+        self._values, self._shown = values, shown
         self._refuse = refuse or self._not_on_offer
         self.field = widgets.IntText(value=start, description=self.label, style={"description_width": "58px"},
                                      layout=widgets.Layout(width="146px"))
@@ -64,9 +65,12 @@ class Slider:
 
     def put(self, value: int, state: State) -> None:
         options = sorted({*self.values(state), value})
-        if list(self.slider.options) != options:
-            self.slider.options = options
-        self.slider.value = self.field.value = value
+        with self.slider.hold_sync():  # in one message: new options alone make the page move the handle, and report it
+            if list(self.slider.options) != options:
+                self.slider.options = options
+            self.slider.value = value
+        self.field.value = value
+        self.widget.layout.display = None if self._shown(state) else "none"
 
 
 def within(name: str, most: int) -> Callable[[int, State], str | None]:

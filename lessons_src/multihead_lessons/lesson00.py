@@ -69,7 +69,7 @@ MAPS_TOP, MAPS_HEIGHT = 106, 246
 
 def draw_heads(d_model: int, h: int) -> Picture:
     """The strip of d_model numbers cut into h pieces, and the map that each piece makes."""
-    d_k, weights = d_model // h, mh.count_parameters(d_model, h)
+    d_k, parameters = d_model // h, mh.count_parameters(d_model, h)
     share = BAR_WIDTH / h
     parts = [svg.text(LEFT, 24, f"one projected vector: d_model = {d_model} numbers", size=15, font_weight="600"),
              svg.text(LEFT + BAR_WIDTH, 24, f"each head takes d_k = {d_model} / {h} = {d_k}", size=15, anchor="end")]
@@ -86,14 +86,14 @@ def draw_heads(d_model: int, h: int) -> Picture:
         parts += [svg.heatmap(left, top, cell, weights_of_head, WEIGHT_COLORS),
                   svg.rect(left - 1.5, top - 1.5, cell * T + 3, cell * T + 3, stroke=color, stroke_width=3)]
     parts += _scale(LEFT, 362)
-    parts.append(svg.text(LEFT + 230, 375, f"weights: 4 × {d_model}² = {weights:,}", size=14))
+    parts.append(svg.text(LEFT + 230, 375, f"parameters: 4 × {d_model}² = {parameters:,}", size=14))
     parts.append(svg.text(LEFT + BAR_WIDTH, 375, f"map entries: h T² = {h} × {T}² = {h * T * T:,}", size=14, anchor="end"))
     alt = (f"A strip of {d_model} numbers cut into {h} equal piece{'s' * (h > 1)} of {d_k}, numbered by head. Below, for "
            f"each head of an untrained layer, its attention map: {T} by {T} weights between 0 and 1.")
     return Picture(
         svg=svg.svg(WIDTH, HEIGHT, *parts, alt=alt), alt=alt, width=WIDTH,
-        status=f"d_model = {d_model} = {h} × {d_k}: {h} head{'s' * (h > 1)} of d_k = {d_k}. The layer has {weights:,} "
-               f"weights, whatever h is; it makes {h} map{'s' * (h > 1)} of {T} × {T}.")
+        status=f"d_model = {d_model} = {h} × {d_k}: {h} head{'s' * (h > 1)} of d_k = {d_k}. The layer has {parameters:,} "
+               f"parameters, whatever h is; it makes {h} map{'s' * (h > 1)} of {T} × {T}.")
 
 
 ONE_ROW = 4  # up to here the maps fit under their pieces of the strip

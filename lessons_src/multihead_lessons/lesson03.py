@@ -91,7 +91,15 @@ def conventions() -> Picture:
     """The contiguous split and the strided split of the same tokens: two conventions, both sound."""
     x = SMALL.tensor()
     strided = x.view(1, 3, 2, 2).permute(0, 3, 1, 2)  # [B, T, d_k, h] -> [B, h, T, d_k]
-    return provenance.comparison(mh.split_heads(x, 2), strided, SMALL, left="contiguous runs", right="every h-th channel")
+    return provenance.comparison(mh.split_heads(x, 2), strided, SMALL, left="contiguous runs", right="every h-th channel",
+                                 framed=False)
+
+
+def merge_without_transpose() -> Picture:
+    """Merging heads [B, h, T, d_k] to [B, T, d_model] with the transpose back, and without."""
+    heads = mh.split_heads(SMALL.tensor(), 2)
+    return provenance.comparison(mh.merge_heads(heads), heads.reshape(1, 3, 4), SMALL, left="transpose, then reshape",
+                                 right="reshape alone")
 
 
 def who_meets_whom() -> Picture:
@@ -112,10 +120,11 @@ def who_meets_whom() -> Picture:
             for c, key in enumerate(pairs):
                 met = meet(query, key)
                 parts.append(svg.rect(left + c * size + 1, top + r * size + 1, size - 2, size - 2, stroke=svg.RULE,
-                                      fill=HEAD_COLORS[query[1]] if met else "none", fill_opacity=0.75 if met else None))
+                                      fill=HEAD_COLORS[query[1]] if met else "none",
+                                      fill_opacity=provenance.TINT if met else None))
                 if met:
                     parts.append(svg.text(left + c * size + size / 2, top + r * size + size / 2 + 5, "q·k", anchor="middle",
-                                          fill="#ffffff", size=12, font_weight="700"))
+                                          font_weight="700"))
     width, height = 720, 64 + 4 * size + 10
     return Picture(svg.svg(width, height, *parts, alt=alt), alt, "Heads against heads, or tokens against tokens.", width)
 
@@ -265,13 +274,13 @@ def skipped_transpose_quiz() -> Quiz:
                "The product works on the last two axes, and those are head and channel: [B, T, h, h]. Tokens never meet.", right=True),
         Option("it runs, gives the right scores, and is only slower",
                "The result has shape [B, T, h, h], not [B, h, T, T]. It holds other numbers."),
-        Option("it runs, because batched products treat all leading axes alike",
-               "They do, and that is why it runs. But the axes that are multiplied are the last two: here head and channel."))
+        Option("it runs: B and T are only a batch, so tokens are still compared",
+               "As a batch axis, T is what is not compared: each token gets a product of its own, over its own heads."))
 
 
 def copy_quiz() -> Quiz:
     return Quiz(
-        "q and k are transposed views [B, h, T, d_k] with B, T, h, d_k above 1. How often does q @ k.mT copy an operand?",
+        "On the CPU, q and k are transposed views [B, h, T, d_k], all sizes above 1. How often does q @ k.mT copy one of them?",
         Option("never: views and products only read",
                "The product of two batches wants one batch axis with one stride. [B, h] has two strides that do not fold into one."),
         Option("once, because of k.mT",
@@ -279,4 +288,4 @@ def copy_quiz() -> Quiz:
         Option("twice: q and k",
                "To fold B and h into one axis, stride_B must equal h stride_h. Here it is T d_model against d_model, for both.", right=True),
         Option("it depends on the numbers in them",
-               "Whether an operand is copied depends on its shape and strides only."))
+               "The numbers play no part in it. Shapes and strides decide."))

@@ -90,8 +90,8 @@ def _indices(shape: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 def comparison(wanted: torch.Tensor, found: torch.Tensor, source: Source, *, left: str = "wanted",
-               right: str = "yours") -> Picture:
-    """Two tensors of addresses side by side, matrix by matrix; places with the wrong number are framed."""
+               right: str = "yours", framed: bool = True) -> Picture:
+    """Two tensors of addresses side by side, matrix by matrix; places that differ from the left are framed if asked."""
     same_shape = wanted.shape == found.shape
     columns = []
     for name, tensor in ((left, wanted), (right, found)):
@@ -104,7 +104,7 @@ def comparison(wanted: torch.Tensor, found: torch.Tensor, source: Source, *, lef
         matrix_width = max(len(panels[0][1][0]) * CELL_WIDTH, 60) + 24
         parts.append(svg.text(x, 18, title, size=14, font_weight="600"))
         for i, (index, rows) in enumerate(panels):
-            target = columns[0][1][i][1] if number and same_shape else None
+            target = columns[0][1][i][1] if number and same_shape and framed else None
             y = top + (i // per_row) * panel_height(len(rows))
             parts += panel(x + (i % per_row) * matrix_width, y, index, rows, source, target)
             height = max(height, y + panel_height(len(rows)))

@@ -37,11 +37,13 @@ class Outcome:
     """What one call did. Exactly one of value and error counts; `seen` collects what the answer called.
 
     value is a copy made right after the call; returned is the object itself, which a later call may overwrite.
+    differentiable says whether gradients can flow back from it; None if that is not known.
     """
 
     value: Any = None
     returned: Any = None
     error: BaseException | None = None
+    differentiable: bool | None = None
     changed_inputs: bool = False
     drew_random_numbers: bool = False
     seen: set[str] = field(default_factory=set)
@@ -89,9 +91,9 @@ def call(function: Callable[[], Any], inputs: Any, library: Iterable[Any] = ()) 
     outcome = Outcome()
     pristine, stream = copy.deepcopy(_detached(inputs)), torch.get_rng_state()
     try:
-        with _quietly(), _watching(outcome.seen, library), _deadline():
+        with _quietly(), _watching(outcome.seen, library), deadline(SECONDS):
             outcome.returned = function()
-        outcome.value = _snapshot(outcome.returned)
+        outcome.value, outcome.differentiable = snapshot(outcome.returned), differentiable(outcome.returned)
     except TookTooLong as error:
         outcome.error = error
     except KeyboardInterrupt:
@@ -103,6 +105,13 @@ def call(function: Callable[[], Any], inputs: Any, library: Iterable[Any] = ()) 
     return outcome
 
 
+def differentiable(value: Any) -> bool:
+    """Whether some tensor in a result requires a gradient."""
+    if isinstance(value, (tuple, list)):
+        return any(map(differentiable, value))
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
 def _detached(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.detach()
@@ -111,14 +120,15 @@ def _detached(value: Any) -> Any:
     return value
 
 
-def _snapshot(value: Any) -> Any:
+def snapshot(value: Any) -> Any:
+    """A copy that no later call can change."""
     if isinstance(value, torch.Tensor):
         with torch._C.DisableTorchFunctionSubclass():  # a subclass could compare as it likes
             return value.detach().clone().as_subclass(torch.Tensor)
     if isinstance(value, (tuple, list)):
-        return type(value)(map(_snapshot, value)) if type(value) in (tuple, list) else [_snapshot(part) for part in value]
+        return type(value)(map(snapshot, value)) if type(value) in (tuple, list) else [snapshot(part) for part in value]
     if isinstance(value, dict):
-        return {key: _snapshot(part) for key, part in value.items()}
+        return {key: snapshot(part) for key, part in value.items()}
     return value
 
 
@@ -131,8 +141,8 @@ def same_bits(a: Any, b: Any) -> bool:
     return a is b or a == b
 
 
-class _Limited(io.StringIO):
-    """Swallows what the answer prints."""
+class Silent(io.StringIO):
+    """Swallows what is printed."""
 
     def write(self, text: str) -> int:
         return len(text)
@@ -140,21 +150,21 @@ class _Limited(io.StringIO):
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    with contextlib.redirect_stdout(_Limited()), contextlib.redirect_stderr(_Limited()), warnings.catch_warnings():
+    with contextlib.redirect_stdout(Silent()), contextlib.redirect_stderr(Silent()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 @contextlib.contextmanager
-def _deadline() -> Iterator[None]:
+def deadline(seconds: float) -> Iterator[None]:
     """Raises TookTooLong in this thread when time is up. It cannot stop a single torch call that never returns."""
     thread, over = threading.get_ident(), threading.Event()
 
     def expire() -> None:
-        while not over.wait(0.2 if expired else SECONDS):  # again, in case a bare `except` swallowed it
-            expired.append(True)
+        for wait in (seconds, *[0.2] * 20):  # again, in case a bare `except` swallowed it; not for ever
+            if over.wait(wait):
+                return
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(TookTooLong))
-    expired: list[bool] = []
     timer = threading.Thread(target=expire, daemon=True)
     timer.start()
     try:

@@ -81,12 +81,13 @@ def assert_fits(state: dict) -> None:
 
 
 def sliders(notebook) -> Iterator[tuple]:
-    """Each explorer with the index of each of its sliders, the slider's handle and its number field."""
+    """Each explorer with the index of each slider that it shows now, the slider's handle and its number field."""
     for explorer in notebook.explorers():
         handles, fields = explorer.locator(SLIDER).all(), explorer.locator(FIELD).all()
         assert len(handles) == len(fields), f"{len(handles)} sliders have {len(fields)} number fields"
         for i, (handle, field) in enumerate(zip(handles, fields)):
-            yield explorer, i, handle, field
+            if handle.is_visible():
+                yield explorer, i, handle, field
 
 
 def button_rows(notebook) -> Iterator[tuple]:
@@ -235,7 +236,7 @@ def chosen(explorer, button, act: Callable[[], object]) -> None:
 def test_fields_and_pictures_have_names_for_screen_readers(live):
     for i, explorer in enumerate(live.explorers()):
         names = live.accessible_names(f"document.querySelectorAll('{EXPLORER}')[{i}]")
-        for kind, count in (("image", 1), ("spinbutton", explorer.locator(FIELD).count()),
+        for kind, count in (("image", 1), ("spinbutton", explorer.locator(f"{FIELD}:visible").count()),
                             ("button", explorer.locator(BUTTON).count())):
             named = [name for role, name in names if role == kind and name.strip()]
             assert len(named) == count, f"{count} elements of kind {kind}, but these names: {named}"

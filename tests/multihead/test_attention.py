@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.testing import assert_close
 
-from multihead.attention import MultiHeadAttention, attention, merge_heads, split_heads
+from multihead.attention import MultiHeadAttention, attention, head_contributions, merge_heads, split_heads
 
 B, H, T_Q, T_K, D_K, D_V = 2, 3, 4, 5, 6, 7  # all different, so that a mixed-up axis changes a shape
 
@@ -255,6 +255,29 @@ def test_merge_copies_only_when_it_must():
     assert merge_heads(heads).data_ptr() == x.data_ptr()
     contiguous = heads.contiguous()
     assert merge_heads(contiguous).data_ptr() != contiguous.data_ptr()
+
+
+def test_contributions_add_up_to_the_output_and_belong_to_one_head_each():
+    heads, w_o = randn((B, H, T_Q, D_V), (H * D_V, 11))
+    parts = head_contributions(heads, w_o)
+    assert parts.shape == (B, H, T_Q, 11)
+    assert_close(parts.sum(dim=1), merge_heads(heads) @ w_o)
+    for i in range(H):
+        assert_close(parts[:, i], heads[:, i] @ w_o[i * D_V : (i + 1) * D_V])
+
+
+def test_contributions_of_a_layer():
+    layer = MultiHeadAttention(24, H).double()
+    (x,) = randn((B, T_Q, 24))
+    parts = head_contributions(layer.heads(x)[0], layer.w_o.weight.T)
+    assert_close(parts.sum(dim=1), layer(x))
+
+
+@pytest.mark.parametrize("heads, w_o", [((B, H, T_Q, D_V), (D_V, 11)), ((H, T_Q, D_V), (H * D_V, 11)), ((B, H, T_Q, D_V), (H * D_V,))])
+def test_contributions_refuse_shapes_that_do_not_fit(heads, w_o):
+    with pytest.raises(ValueError) as error:
+        head_contributions(torch.ones(heads), torch.ones(w_o))
+    assert str(heads) in str(error.value) and str(w_o) in str(error.value)
 
 
 @pytest.mark.parametrize("h", [5, 48, 0, -2])

@@ -102,7 +102,7 @@ def test_a_changed_input_is_told():
 def test_random_numbers_are_told():
     def noisy(x, h):
         return right(x, h) + 0 * torch.rand(())
-    assert "draws random numbers" in sentence("split_heads", noisy)
+    assert "torch's random stream" in sentence("split_heads", noisy)
 
 
 def test_a_memorized_shape_is_told():
@@ -125,7 +125,7 @@ def test_a_view_of_a_global_is_told():
     store = torch.zeros(10_000, dtype=torch.float64)
 
     def shared(x, h):
-        result = right(x.detach(), h)
+        result = right(x, h)
         place = store[:result.numel()].view(result.shape)
         return place.copy_(result)
     assert "you return the same tensor each time" in sentence("split_heads", shared)
@@ -225,9 +225,30 @@ def test_check_shows_a_sentence_and_for_layout_mistakes_a_picture(monkeypatch):
     check("split_heads", right)
     check("split_heads", lambda x, h: x.reshape(x.shape[0], h, x.shape[1], -1))
     check("split_heads", lambda x, h: 1 / 0)
+    for stubborn in (SystemExit, KeyError, NotImplementedError):
+        check("split_heads", _raising(stubborn))
     assert shown[0]["text/plain"] == "split_heads: passed." and "<img" not in shown[0]["text/html"]
     assert "one reshape" in shown[1]["text/plain"] and '<img alt="wanted and yours' in shown[1]["text/html"]
     assert "ZeroDivisionError" in shown[2]["text/plain"] and all(len(data["text/plain"]) < 800 for data in shown)
+
+
+def _raising(error):
+    def answer(x, h):
+        raise error
+    return answer
+
+
+def test_check_does_not_run_an_endless_loop_again(monkeypatch):
+    monkeypatch.setattr(running, "SECONDS", 0.3)
+    monkeypatch.setattr("multihead_lessons.exercises.display", lambda *_, **__: None)
+    calls = []
+
+    def endless(x, h):
+        calls.append(1)
+        while True:
+            pass
+    check("split_heads", endless)
+    assert len(calls) == 1
 
 
 def test_show_solution_shows_the_reference(monkeypatch):

@@ -1,5 +1,6 @@
 """Banks of lesson 03: right answers in many styles pass, every layout mistake is named."""
 import einops
+import numpy as np
 import pytest
 import torch
 from banks import assert_every_misconception_is_named, assert_right, sentence
@@ -35,6 +36,16 @@ def by_einsum(x, h):
 def by_chunks(x, h):
     assert x.shape[-1] % h == 0
     return torch.stack(x.chunk(h, dim=-1), dim=1)
+
+
+def by_chunks_unchecked(x, h):
+    return torch.stack(x.chunk(h, dim=-1), dim=1)
+
+
+def by_refusing_with_not_implemented(x, h):
+    if x.shape[-1] % h:
+        raise NotImplementedError("unequal heads")
+    return by_view(x, h)
 
 
 def by_split(x, h):
@@ -82,7 +93,7 @@ def by_transposed_view(x, h):
 
 
 RIGHT = [by_view, by_reshape_and_permute, by_unflatten, by_einops, by_einsum, by_chunks, by_split, by_loop, by_index,
-         by_fold_and_back, by_unfold, by_vmap, by_transposed_view]
+         by_fold_and_back, by_unfold, by_vmap, by_transposed_view, by_refusing_with_not_implemented]
 
 
 def test_right_answers_in_every_style_pass():
@@ -122,6 +133,10 @@ def test_wrong_answers_in_a_strangers_style_are_named():
     (lambda x, h: by_view(x, h).numpy(force=True), "must be a tensor"),
     (lambda x: x, "raises TypeError"),
     (lambda x, h: by_view(x, h).roll(1, dims=2), "the values are not"),
+    (lambda x, h: by_view(x, h).half().double(), "the values are not"),
+    (lambda x, h: by_view(x, h).half(), "precision is lost"),
+    (lambda x, h: by_view(x.detach(), h), "no gradient flows back"),
+    (by_chunks_unchecked, "must raise an exception"),
 ])
 def test_other_answers_are_described(answer, words):
     assert words in sentence("split_heads", answer)
@@ -144,7 +159,7 @@ def test_the_line_of_the_learners_own_code_is_named():
 
 def test_the_picture_shows_wanted_and_found():
     picture = split_picture(lambda x, h: x.view(1, h, 3, 2))
-    assert "8 of 12 places hold another number" in picture.alt
+    assert "20 of 24 places hold another number" in picture.alt
     assert split_picture(by_view) is None and split_picture(lambda x, h: 3) is None
 
 
@@ -161,7 +176,24 @@ def test_right_strides_pass_as_tuples_or_lists():
         x = torch.empty(B, T, d_model, device="meta")
         y = x.view(B, T, h, -1)
         return [list(x.stride()), list(y.stride()), list(y.transpose(1, 2).stride())]
-    assert_right("predict_strides", [measured])
+    def by_numpy(B, T, d_model, h):
+        def strides(*shape):
+            return tuple(np.cumprod((1, *shape[:0:-1]))[::-1])
+        viewed = strides(B, T, h, d_model // h)
+        return strides(B, T, d_model), viewed, (viewed[0], viewed[2], viewed[1], viewed[3])
+    assert_right("predict_strides", [measured, by_numpy])
+
+
+def test_the_place_of_a_wrong_stride_is_said():
+    def almost(*sizes):
+        a, b, c = predict_strides_again(*sizes)
+        return a, b, (*c[:3], 2)
+    assert "the value of the result at [2][3] is wrong" in sentence("predict_strides", almost)
+    assert "the result[1] must be a tuple of 4" in sentence("predict_strides", lambda *sizes: (predict_strides_again(*sizes)[0],) * 3)
+
+
+def predict_strides_again(B, T, d_model, h):
+    return (T * d_model, d_model, 1), (T * d_model, d_model, d_model // h, 1), (T * d_model, d_model // h, d_model, 1)
 
 
 def test_copies_is_what_torch_does():
@@ -178,4 +210,5 @@ def test_copies_is_what_torch_does():
 def test_copies_says_why_where_no_belief_explains_it():
     assert "q.contiguous() copies: q is not contiguous" in sentence(
         "copies", lambda operation: operation != "q.contiguous()" and COPIES[operation][0])
-    assert_right("copies", [lambda operation: COPIES[operation][0]])
+    assert "must be True or False; you return an int" in sentence("copies", lambda operation: int(COPIES[operation][0]))
+    assert_right("copies", [lambda operation: COPIES[operation][0], lambda operation: np.bool_(COPIES[operation][0])])

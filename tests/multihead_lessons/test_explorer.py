@@ -135,3 +135,13 @@ def test_fixed_needs_no_theme():
     live = svg.svg(10, 10, svg.text(1, 2, "a < b", fill=svg.INK), svg.line(0, 0, 1, 1, stroke=svg.RULE), alt='say "h"')
     assert "var(" in live and "var(" not in svg.fixed(live)
     assert "a &lt; b" in live and 'aria-label="say &quot;h&quot;"' in live
+
+
+def test_a_slider_without_a_meaning_is_hidden_and_keeps_its_value():
+    gain = Slider("gain_2", (0, 100), 0, shown=lambda state: state["h"] >= 2)
+    explorer = Explorer(picture, Slider("h", (1, 2), 2), gain)
+    assert gain.widget.layout.display is None
+    explorer.set(h=1)
+    assert gain.widget.layout.display == "none" and explorer.state == {"h": 1, "gain_2": 0}
+    explorer.set(h=2)
+    assert gain.widget.layout.display is None and explorer.state["gain_2"] == 0

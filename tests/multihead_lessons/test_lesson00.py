@@ -65,4 +65,4 @@ def test_a_typed_h_that_is_not_on_offer(h, sentence):
 
 def test_the_parameter_count_in_the_picture_is_the_layers():
     layer = mh.MultiHeadAttention(96, 6)
-    assert f"{sum(p.numel() for p in layer.parameters()):,} weights" in lesson00.draw_heads(96, 6).status
+    assert f"{sum(p.numel() for p in layer.parameters()):,} parameters" in lesson00.draw_heads(96, 6).status

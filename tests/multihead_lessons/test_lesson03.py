@@ -8,7 +8,7 @@ from pictures import check_picture
 from multihead_lessons import lesson03
 from multihead_lessons.quiz import Quiz
 
-STILLS = [lesson03.memory_line, lesson03.regrouping, lesson03.direct_view, lesson03.conventions, lesson03.who_meets_whom]
+STILLS = [lesson03.memory_line, lesson03.regrouping, lesson03.direct_view, lesson03.conventions, lesson03.merge_without_transpose, lesson03.who_meets_whom]
 
 
 @pytest.mark.parametrize("still", STILLS, ids=lambda still: still.__name__)

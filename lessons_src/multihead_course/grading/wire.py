@@ -37,12 +37,17 @@ class Unreadable:
 
 def send(channel: socket.socket, message: Any) -> None:
     """Sends one message. Raises TooLarge before anything is sent."""
+    channel.sendall(packed(message))
+
+
+def packed(message: Any) -> bytes:
+    """A message as bytes. Raises TooLarge."""
     memory: list[bytes] = []
     text = json.dumps(_pack(message, memory)).encode()
     size = sum(map(len, memory))
     if len(text) > MAX_TEXT or size > MAX_MEMORY:
         raise TooLarge(f"{(len(text) + size) >> 20} MB")
-    channel.sendall(b"".join([struct.pack("<II", len(text), size), text, *memory]))
+    return b"".join([struct.pack("<II", len(text), size), text, *memory])
 
 
 def receive(channel: socket.socket, seconds: float | None = None) -> Any:
@@ -74,19 +79,16 @@ def _pack(value: Any, memory: list[bytes]) -> Any:
         return _pack_tensor(value, memory)
     if isinstance(value, np.bool_):
         return bool(value)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value if type(value) in (bool, int, float, str) else _plain(value)
+    if value is None:
+        return None
+    for kind in (bool, int, float, str):  # of a class derived from one of these, the plain value
+        if isinstance(value, kind):
+            return kind(value)
     if isinstance(value, (tuple, list)):
         return {"tuple" if isinstance(value, tuple) else "list": [_pack(part, memory) for part in value]}
     if isinstance(value, dict):
         return {"dict": [[_pack(key, memory), _pack(part, memory)] for key, part in value.items()]}
     return {"other": type(value).__name__}
-
-
-def _plain(value: Any) -> Any:
-    """A number or text of a class derived from the plain one, as the plain one."""
-    kind = next((kind for kind in (int, float, str) if isinstance(value, kind)), None)
-    return value if kind is None else kind.__str__(value) if kind is str else kind.__add__(value, kind())
 
 
 def _pack_tensor(tensor: torch.Tensor, memory: list[bytes]) -> Any:
@@ -125,9 +127,12 @@ def _unpack_from(value: Any, reader: list[memoryview]) -> Any:
         return [_unpack_from(part, reader) for part in value["list"]]
     if "dict" in value:
         return {_unpack_from(key, reader): _unpack_from(part, reader) for key, part in value["dict"]}
-    name = value.get("other")
-    name = name if isinstance(name, str) and NAME.fullmatch(name) else "object"
-    return type(name, (Unreadable,), {})()
+    return stand_in(value.get("other"))
+
+
+def stand_in(name: Any) -> Unreadable:
+    """An object whose class has this name, if it is a name."""
+    return type(name if isinstance(name, str) and NAME.fullmatch(name) else "object", (Unreadable,), {})()
 
 
 def _unpack_tensor(about: dict, reader: list[memoryview]) -> torch.Tensor:

@@ -16,6 +16,9 @@ from multihead_lessons import svg
 from multihead_lessons.exercises.bank import Exercise
 from multihead_lessons.exercises.carrying import own_helpers, standing_in
 from multihead_lessons.exercises.examining import NOT_ATTEMPTED, Verdict, examine_exercise
+from multihead_lessons.running import call
+
+UNDRAWN = (NOT_ATTEMPTED, "too slow", "ended the process", "not callable", "library")
 
 __all__ = ["Verdict", "check", "examine", "exercises", "grade", "show_solution"]
 
@@ -51,7 +54,7 @@ def check(name: str, answer: Any) -> None:
     """Shows in one sentence whether the answer is right, and if not, which mistake it is. Never raises for an answer."""
     verdict = examine(name, answer)
     sentence = f"{name}: {verdict.message}"
-    picture = None if verdict.passed or verdict.misconception == NOT_ATTEMPTED else _picture(name, answer)
+    picture = None if verdict.passed or verdict.misconception in UNDRAWN else _picture(name, answer)
     shown = f"<p><b>{_sign(verdict)} {html.escape(name)}</b>: {html.escape(verdict.message)}</p>"
     if picture:
         shown += svg.as_image(picture.svg, picture.alt, picture.width)
@@ -65,7 +68,6 @@ def grade(name: str, answer: Any) -> None:
     """
     verdict = examine(name, answer)
     if not verdict.passed:
-        __tracebackhide__ = True  # IPython leaves this frame out of what the student reads
         raise AssertionError(f"{name}: {verdict.message}")
 
 
@@ -85,8 +87,6 @@ def _exercise(name: str) -> Exercise:
 
 
 def _picture(name: str, answer: Any) -> Any:
+    """The picture of wanted and found; None where the answer cannot be drawn: it has had its sentence already."""
     draw = _exercise(name).picture
-    try:
-        return draw(answer) if draw else None
-    except Exception:  # an answer that cannot be drawn has had its sentence already
-        return None
+    return call(lambda: draw(answer), []).returned if draw else None

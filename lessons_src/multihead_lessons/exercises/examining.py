@@ -4,14 +4,15 @@ from __future__ import annotations
 import functools
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from multihead_lessons.exercises.bank import Answer, Case, Exercise
-from multihead_lessons.running import Elsewhere, EndedProcess, Outcome, TookTooLong, call, where
+from multihead_lessons.running import Elsewhere, EndedProcess, Outcome, TookTooLong, call, differentiable, where
 
 NOT_ATTEMPTED = "not attempted"
 TOLERANCE = {torch.float64: (1e-7, 1e-9), torch.float32: (1e-4, 1e-5)}  # relative, absolute
@@ -53,7 +54,8 @@ def _run_all(exercise: Exercise, answer: Answer, cases: Sequence[Case], watched:
         outcomes.append(answer.outcome(exercise.run, case) if isinstance(answer, Elsewhere) else
                         call(lambda: exercise.run(answer, case), [*case.args, *case.kwargs.values()],
                              exercise.library if watched else ()))
-        if isinstance(outcomes[-1].error, (TookTooLong, EndedProcess, NotImplementedError)):
+        stopped = isinstance(outcomes[-1].error, (TookTooLong, EndedProcess))
+        if stopped or isinstance(outcomes[-1].error, NotImplementedError) and not case.raises:
             break
     return outcomes
 
@@ -61,7 +63,8 @@ def _run_all(exercise: Exercise, answer: Answer, cases: Sequence[Case], watched:
 def _trusted(exercise: Exercise, answer: Answer, case: Case) -> Outcome:
     """The outcome of code of ours: no guard is needed, and none is paid for."""
     try:
-        return Outcome(value=exercise.run(answer, case))
+        value = exercise.run(answer, case)
+        return Outcome(value=value, differentiable=differentiable(value))
     except Exception as error:
         return Outcome(error=error)
 
@@ -94,7 +97,7 @@ def _borrowed(name: str) -> str:
 def _foul(exercise: Exercise, answer: Any, found: Sequence[Outcome]) -> tuple[str, str] | None:
     """What makes an answer no answer, whatever its numbers are."""
     last = found[-1]
-    if isinstance(last.error, NotImplementedError):
+    if isinstance(found[0].error, NotImplementedError):
         return NOT_ATTEMPTED, "not attempted yet."
     if isinstance(last.error, TookTooLong):
         return "too slow", (f"no result after some seconds; {where(last.error, answer)} was running. "
@@ -109,7 +112,8 @@ def _foul(exercise: Exercise, answer: Any, found: Sequence[Outcome]) -> tuple[st
         return "changes its input", ("your function changes the tensor that it is given. Its caller still needs it: "
                                      "make a new tensor instead of writing into the old one.")
     if not exercise.may_draw and any(outcome.drew_random_numbers for outcome in found):
-        return "random", "your function draws random numbers; the same input must always give the same result."
+        return "random", ("your function draws from torch's random stream, and so changes what every later cell draws. It needs no "
+                          "random numbers; for a tensor of a given size there is torch.empty.")
     return None
 
 
@@ -130,7 +134,7 @@ def _fault(exercise: Exercise, answer: Any, cases: Sequence[Case], expected: Seq
             return slug, sentence
     first = wrong[0]
     case = cases[first]
-    if case.because and not found[first].failed:
+    if case.because and not found[first].failed and difference(expected[first].value, found[first].value) == VALUES:
         return "unknown", case.because
     if 0 not in wrong and not case.about and not found[first].failed:
         return "one shape", ("right for the first inputs, wrong for others of another shape. Are sizes fixed in your code? "
@@ -142,49 +146,70 @@ def _fault(exercise: Exercise, answer: Any, cases: Sequence[Case], expected: Seq
 def _right(case: Case, expected: Outcome, found: Outcome) -> bool:
     if case.raises:
         return isinstance(found.error, Exception)
-    return not found.failed and difference(expected.value, found.value) is None
+    return not found.failed and difference(expected.value, found.value) is None and not _cut_off(expected, found)
+
+
+def _cut_off(expected: Outcome, found: Outcome) -> bool:
+    """Whether gradients should flow back from the result and cannot."""
+    return bool(expected.differentiable) and found.differentiable is False
 
 
 def _same_outcome(a: Outcome, b: Outcome) -> bool:
     if a.failed or b.failed:
         return type(a.error) is type(b.error)
-    return difference(a.value, b.value) is None
+    return difference(a.value, b.value) is None and not _cut_off(a, b)
 
 
-def difference(expected: Any, found: Any) -> str | None:
-    """None if `found` is the expected value up to rounding, else one sentence about type, shape, or 'values'."""
+def difference(expected: Any, found: Any, name: str = "the result") -> str | None:
+    """None if `found` is the expected value up to rounding, else one sentence about type or shape, or VALUES."""
+    found = _plain(found)
     if isinstance(expected, torch.Tensor):
-        return _tensor_difference(expected, found)
+        return _tensor_difference(expected, found, name)
     if isinstance(expected, (tuple, list)):
         if not isinstance(found, (tuple, list)) or len(found) != len(expected):
-            return f"the result must be {_kind(expected)}; you return {_kind(found)}."
-        return next((sentence for pair in zip(expected, found) if (sentence := difference(*pair))), None)
+            return f"{name} must be {_kind(expected)}; you return {_kind(found)}."
+        return _first(difference(expected[i], found[i], f"{name}[{i}]") for i in range(len(expected)))
     if isinstance(expected, dict):
         if not isinstance(found, dict) or set(found) != set(expected):
-            return f"the result must be a dict with the keys {', '.join(map(repr, expected))}; you return {_kind(found)}."
-        return next((sentence for key in expected if (sentence := difference(expected[key], found[key]))), None)
+            return f"{name} must be a dict with the keys {', '.join(map(repr, expected))}; you return {_kind(found)}."
+        return _first(difference(expected[key], found[key], f"{name}[{key!r}]") for key in expected)
     if isinstance(expected, bool):
-        if not isinstance(found, bool) and type(found).__name__ != "bool_":
-            return f"the result must be True or False; you return {_kind(found)}."
-        return None if bool(found) == expected else VALUES
+        return f"{name} must be True or False; you return {_kind(found)}." if not isinstance(found, bool) else (
+            None if found == expected else VALUES)
     if isinstance(expected, (int, float)):
-        number = found.item() if isinstance(found, torch.Tensor) and found.numel() == 1 else found
-        if isinstance(number, bool) or not isinstance(number, (int, float)):
-            return f"the result must be {_kind(expected)}; you return {_kind(found)}."
-        return None if math.isclose(number, expected, rel_tol=1e-9, abs_tol=1e-12) else VALUES
+        if isinstance(found, bool) or not isinstance(found, (int, float)):
+            return f"{name} must be {_kind(expected)}; you return {_kind(found)}."
+        return None if math.isclose(found, expected, rel_tol=1e-9, abs_tol=1e-12) else VALUES
     return None if type(found) is type(expected) and found == expected else VALUES
+
+
+def _first(sentences: Iterable[str | None]) -> str | None:
+    """The first sentence about type or shape; VALUES only if there is no such sentence."""
+    found = [sentence for sentence in sentences if sentence]
+    return next((sentence for sentence in found if sentence != VALUES), found[0] if found else None)
+
+
+def _plain(value: Any) -> Any:
+    """A number of torch or NumPy as Python's own; everything else as it is."""
+    if isinstance(value, np.generic) or isinstance(value, torch.Tensor) and value.ndim == 0:
+        return value.item()
+    return value
 
 
 VALUES = "values"
 
 
-def _tensor_difference(expected: torch.Tensor, found: Any) -> str | None:
+def _tensor_difference(expected: torch.Tensor, found: Any, name: str) -> str | None:
+    if expected.ndim == 0 and isinstance(found, (int, float)) and not isinstance(found, bool):
+        found = torch.tensor(found, dtype=expected.dtype)
     if not isinstance(found, torch.Tensor):
-        return f"the result must be a tensor; you return {_kind(found)}."
+        return f"{name} must be a tensor; you return {_kind(found)}."
     if found.shape != expected.shape:
-        return f"the result must have the shape {list(expected.shape)}; yours has {list(found.shape)}."
+        return f"{name} must have the shape {list(expected.shape)}; yours has {list(found.shape)}."
     if expected.is_floating_point() and not found.is_floating_point():
-        return f"the result must hold {expected.dtype} numbers; yours holds {found.dtype}."
+        return f"{name} must hold {expected.dtype} numbers; yours holds {found.dtype}."
+    if expected.is_floating_point() and found.dtype in (torch.float16, torch.bfloat16):
+        return f"{expected.dtype} went in and {found.dtype} came out: precision is lost. Keep the input's dtype."
     if expected.dtype == torch.float64 and found.dtype != torch.float64:
         return f"float64 went in and {found.dtype} came out: precision is lost. Keep the input's dtype."
     relative, absolute = TOLERANCE.get(expected.dtype, (0, 0))
@@ -201,6 +226,8 @@ def _described(exercise: Exercise, answer: Any, case: Case, expected: Outcome, f
         reason = f": {text[0][:200]}" if text else ""
         return f"{where(found.error, answer)} raises {type(found.error).__name__}{reason}"
     sentence = difference(expected.value, found.value)
+    if sentence is None:
+        return "the values are right, but no gradient flows back to the input: do not detach, and do not go through NumPy."
     if sentence != VALUES:
         return sentence
     for probe in exercise.probes:
@@ -209,14 +236,17 @@ def _described(exercise: Exercise, answer: Any, case: Case, expected: Outcome, f
     return _where_values_differ(exercise.axes, expected.value, found.value)
 
 
-def _where_values_differ(axes: Sequence[str], expected: Any, found: Any) -> str:
-    if isinstance(expected, (tuple, list)):
-        index = next(i for i, pair in enumerate(zip(expected, found)) if difference(*pair))
-        return f"part {index + 1} of the result has wrong values. " + _where_values_differ(axes, expected[index], found[index])
-    if isinstance(expected, dict):
-        return f"wrong values for {', '.join(repr(key) for key in expected if difference(expected[key], found[key]))}."
+def _where_values_differ(axes: Sequence[str], expected: Any, found: Any, name: str = "") -> str:
+    """Where in the result the first wrong values are, in words or as an index, without saying what is right there."""
+    found = _plain(found)
+    if isinstance(expected, (tuple, list, dict)):
+        keys = expected if isinstance(expected, dict) else range(len(expected))
+        key = next(key for key in keys if difference(expected[key], found[key]))
+        return _where_values_differ(axes, expected[key], found[key], f"{name}[{key!r}]")
     if not isinstance(expected, torch.Tensor):
-        return "type and form are right, the value is wrong."
+        return f"type and form are right, the value{f' of the result at {name}' if name else ''} is wrong."
+    if name:
+        return f"in the part {name} of the result, " + _where_values_differ(axes, expected, found)
     if bool(torch.isnan(found).any()) and not bool(torch.isnan(expected).any()):
         return "the result holds NaN. Where do you divide 0 by 0, or take a softmax of a row that is all -inf?"
     relative, absolute = TOLERANCE.get(expected.dtype, (0, 0))

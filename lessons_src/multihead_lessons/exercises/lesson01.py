@@ -70,7 +70,7 @@ def _blocked(scores, mask, blocking):
     return {"-inf": lambda: scores.masked_fill(~mask, -math.inf), "causal": lambda: scores.masked_fill(~mask, -math.inf),
             "ignored": lambda: scores, "after": lambda: scores, "inverted": lambda: scores.masked_fill(mask, -math.inf),
             "zero": lambda: scores.masked_fill(~mask, 0), "added": lambda: scores + mask,
-            "+inf": lambda: scores.masked_fill(~mask, math.inf),
+            "+inf": lambda: scores.masked_fill(~mask, math.inf), "finite": lambda: scores.masked_fill(~mask, -1e9),
             "axis": lambda: scores.masked_fill(~mask.unsqueeze(1), -math.inf)}[blocking]()
 
 
@@ -88,6 +88,17 @@ def _mistake(slug: str, sentence: str, **changes) -> Misconception:
 
 SCORES_RETURNED = ("The second result holds the scores. Return the weights, that is, the scores after the softmax: each row sums to 1.")
 
+WRONG_AXES = (
+    (-2, "over the queries", (
+        "Your softmax runs over the queries, so columns sum to 1. Each query shares out one unit of attention over the keys: "
+        "softmax over the last axis, dim=-1.")),
+    (1, "over axis 1", (
+        "Your softmax runs over axis 1, counted from the front. What that axis is depends on how many axes come before; with four it is the "
+        "head. The keys are the last axis: dim=-1.")),
+    (0, "over axis 0", (
+        "Your softmax runs over axis 0, the first. With leading axes that is the batch. The keys are the last axis: dim=-1.")),
+)
+
 ATTENTION_MISTAKES = (
     _mistake("not scaled", (
         "The scores are not scaled. A dot product of d_k random terms has a standard deviation of sqrt(d_k); divide by it, "
@@ -104,14 +115,8 @@ ATTENTION_MISTAKES = (
     _mistake("fixed scale", "You divide by 8 whatever d_k is; that is sqrt(64). Take d_k from the last axis of q.", scale="fixed"),
     _mistake("scaled after the softmax", (
         "You scale the weights, after the softmax, so their rows no longer sum to 1. Scale the scores, before it."), scale="after"),
-    _mistake("over the queries", (
-        "Your softmax runs over the queries, so columns sum to 1. Each query shares out one unit of attention over the keys: "
-        "softmax over the last axis, dim=-1."), axis=-2),
-    _mistake("over axis 1", (
-        "Your softmax runs over axis 1, counted from the front. What that axis is depends on how many axes come before; with four it is the "
-        "head. The keys are the last axis: dim=-1."), axis=1),
-    _mistake("over axis 0", (
-        "Your softmax runs over axis 0, the first. With leading axes that is the batch. The keys are the last axis: dim=-1."), axis=0),
+    # Over another axis a whole line may be blocked: then -inf gives NaN, and a finite fill does not.
+    *(_mistake(slug, sentence, axis=axis, **fill) for axis, slug, sentence in WRONG_AXES for fill in ({}, {"blocking": "finite"})),
     _mistake("over everything", "Your weights sum to 1 all together. Each row, one for each query, must sum to 1: softmax over dim=-1.",
              axis="all"),
     _mistake("no softmax", "Your weights are the scores themselves. Apply a softmax over the keys, so that each row sums to 1.", axis="none"),

@@ -22,8 +22,9 @@ def _draw_split(generator: torch.Generator) -> list[Case]:
     fused = normal(generator, B, T, 3 * h * d_k, dtype=torch.float64)
     cases.append(Case((fused[..., h * d_k:2 * h * d_k], h), about="x a slice of a wider tensor, in float64"))
     cases.append(Case((normal(generator, B, T, h * d_k).requires_grad_(), h), about="an x that requires a gradient"))
-    cases.append(Case((normal(generator, B, T, h * d_k + 1), h), raises=True, about=(
-        "a d_model that h does not divide, where no equal split exists")))
+    for d_model, heads in ((h * d_k + 1, h), (16, 5)):  # chunk(5) of 16 channels gives four equal chunks: no error by itself
+        cases.append(Case((normal(generator, B, T, d_model), heads), raises=True, about=(
+            "a d_model that h does not divide, where no equal split exists")))
     return cases
 
 
@@ -69,6 +70,26 @@ def _heads_outermost(x, h):
     return split_variant(x, h).transpose(0, 1)
 
 
+def _cut_after_transpose(x, h):
+    B, T, d_model = x.shape
+    return x.transpose(1, 2).reshape(B, h, T, d_model // h) if d_model % h == 0 else _refuse(x, h)
+
+
+def _sizes_exchanged(x, h):
+    T, B, d_model = x.shape
+    return x.reshape(B, T, h, d_model // h).transpose(1, 2) if d_model % h == 0 else _refuse(x, h)
+
+
+def _joined_along_batch(x, h):
+    B, T, d_model = x.shape
+    return torch.cat(x.chunk(h, -1), 0).reshape(B, h, T, d_model // h) if d_model % h == 0 else _refuse(x, h)
+
+
+def _overlapping(x, h):
+    d_k = x.shape[-1] // h
+    return torch.stack([x[..., i:i + d_k] for i in range(h)], 1) if d_k * h == x.shape[-1] else _refuse(x, h)
+
+
 def _list_of_heads(x, h):
     return list(split_variant(x, h).unbind(1))
 
@@ -92,12 +113,12 @@ def _refuse(x, h):
 
 SPLIT_MISTAKES = (
     Misconception("direct view", (
-        "You went straight to [B, h, T, d_k] in one reshape. The shape is right, but the memory is read in the order token, "
-        "then channel, so this deals out runs of whole tokens: each head gets some tokens instead of some channels of "
-        "every token. Cut the last axis first, to [B, T, h, d_k]; then exchange axes 1 and 2."), _direct_view),
+        "You went straight to [B, h, T, d_k] in one reshape. The shape is right, but the memory is read in order, so this deals "
+        "out runs of T d_k neighboring numbers: a head gets all channels of some tokens instead of its channels of every "
+        "token. Cut the last axis first, to [B, T, h, d_k]; then exchange axes 1 and 2."), _direct_view),
     Misconception("no transpose", (
-        "You cut the channels into heads but left the axes in the order [B, T, h, d_k]. The product q @ k.mT would then "
-        "compare heads inside one token. Exchange axes 1 and 2 as well."), partial(split_variant, order=(0, 1, 2, 3))),
+        "You left the time axis in front of the two new axes. The product q @ k.mT would then compare heads inside one "
+        "token. Exchange axes 1 and 2 as well."), partial(split_variant, order=(0, 1, 2, 3))),
     Misconception("strided", (
         "Head i got every h-th channel, from channel i on. That is a valid convention, but not this one: here head i takes "
         "the run of channels i d_k to (i + 1) d_k - 1. Let the head be the slower of the two new axes: [B, T, h, d_k], "
@@ -106,15 +127,15 @@ SPLIT_MISTAKES = (
         "You made d_k heads of width h. The new axes are h first, then d_k = d_model / h."),
         partial(split_variant, cut="swapped")),
     Misconception("time first", (
-        "You read x as [T, B, d_model], but it is [B, T, d_model]: tokens of different sequences are mixed. Take B from "
-        "axis 0 and T from axis 1."), partial(split_variant, cut="time first")),
+        "You reshape to [T, B, ...], but the numbers of x lie in the order [B, T, d_model]: this mixes tokens of different "
+        "sequences. Keep the axes B, T in that order."), partial(split_variant, cut="time first")),
     Misconception("head order", (
         "The heads come out in reverse order. Head 0 takes the first d_k channels."), partial(split_variant, cut="reversed")),
     Misconception("wrong axes exchanged", (
         "You exchanged the head axis with the channel axis. Exchange it with the time axis: 1 and 2 of [B, T, h, d_k]."),
         partial(split_variant, order=(0, 1, 3, 2))),
     Misconception("channels before time", (
-        "The last two axes are in the order [..., d_k, T], which is k.mT, not k. Leave d_k last."),
+        "Time is the last axis, as in k.mT. The channels of the head belong there: leave them last."),
         partial(split_variant, order=(0, 2, 3, 1))),
     Misconception("all axes reversed", (
         ".T on four axes reverses all of them. You want only axes 1 and 2 exchanged: transpose(1, 2)."),
@@ -123,14 +144,24 @@ SPLIT_MISTAKES = (
         "You folded the heads into the batch, [B h, T, d_k]. The numbers are right; the exercise asks for four axes, "
         "[B, h, T, d_k], with B and h apart."), _folded, together=False),
     Misconception("folded by view", (
-        "You folded to [B h, T, d_k] in one reshape, without a transpose. That deals out runs of whole tokens, and the "
-        "batch and head axes should stay apart. Cut to [B, T, h, d_k], then exchange axes 1 and 2."), _folded_by_view),
+        "You folded to [B h, T, d_k] in one reshape, without a transpose. That deals out runs of T d_k neighboring numbers, and "
+        "the batch and head axes should stay apart. Cut to [B, T, h, d_k], then exchange axes 1 and 2."), _folded_by_view),
     Misconception("unfolded wrongly", (
         "You took the folded axis [B h] apart as if the head were the slower part of it. The batch is: [B, h], not [h, B]."),
         _folded_then_unfolded),
     Misconception("heads outermost", (
         "The head axis comes first, [h, B, T, d_k]; that is what stacking the chunks on axis 0 gives. Put it after the "
         "batch: stack on axis 1."), _heads_outermost),
+    Misconception("channels cut after a transpose", (
+        "You moved the channels in front of time and then reshaped. The reshape reads runs that cross from one channel to the "
+        "next. Cut the last axis while it is last, to [B, T, h, d_k]; then exchange axes 1 and 2."), _cut_after_transpose),
+    Misconception("B and T exchanged", (
+        "You take the sizes of x in the order T, B, d_model. They are B, T, d_model."), _sizes_exchanged),
+    Misconception("joined along the batch", (
+        "You joined the chunks along the batch axis and then reshaped to [B, h, ...]. In the joined axis the head is the slower "
+        "part, not the batch. Stack them on a new axis 1 instead."), _joined_along_batch),
+    Misconception("overlapping", (
+        "Head i starts at channel i, so the heads overlap. It starts at channel i d_k."), _overlapping),
     Misconception("list", (
         "You return the heads one by one. Put them into one tensor with a head axis after the batch: [B, h, T, d_k]."),
         _list_of_heads),
@@ -145,11 +176,11 @@ SPLIT_MISTAKES = (
 
 
 def split_picture(answer):
-    """Where each number went, for two tokens and two heads of two channels, or None if the answer has no picture."""
-    source = Source(T=3, d_model=4, h=2)
+    """Where each number went, for three tokens and four heads of two channels, or None if the answer has no picture."""
+    source = Source(T=3, d_model=8, h=4)
     found = answer(source.tensor(), source.h)
     wanted = mh.split_heads(source.tensor(), source.h)
-    if not isinstance(found, torch.Tensor) or found.ndim < 2 or found.numel() > 24 or torch.equal(found, wanted):
+    if not isinstance(found, torch.Tensor) or found.ndim < 2 or found.numel() > 48 or torch.equal(found, wanted):
         return None
     return comparison(wanted, found, source)
 
@@ -170,12 +201,12 @@ def predict_strides(B, T, d_model, h):
 
 
 def strides_variant(B, T, d_model, h, scale=1, first="T", viewed="view", transposed="swap"):
-    """predict_strides with its choices open."""
+    """predict_strides with its choices open. view="view" gives (outer, d_model, d_k, 1) for [B, T, h, d_k]."""
     d_k = d_model // h
     outer = {"T": T * d_model, "B": B * d_model, "BT": B * T * d_model}[first]
     view = {"view": (outer, d_model, d_k, 1), "direct": (outer, T * d_k, d_k, 1), "h": (outer, d_model, h, 1)}[viewed]
     swapped = {"swap": (view[0], view[2], view[1], view[3]), "same": view, "moved": (outer, T * d_k, d_k, 1),
-               "last": (view[0], view[1], view[3], view[2])}[transposed]
+               "last": (view[0], view[1], view[3], view[2]), "first": (view[1], view[0], *view[2:])}[transposed]
     return tuple(tuple(scale * stride for stride in strides) for strides in ((outer, d_model, 1), view, swapped))
 
 
@@ -186,6 +217,12 @@ def _shapes(B, T, d_model, h):
 
 def _reversed(B, T, d_model, h):
     return tuple(strides[::-1] for strides in strides_variant(B, T, d_model, h))
+
+
+def _own_size(B, T, d_model, h):
+    d_k = d_model // h
+    view = (B * T * d_model, T * d_model, d_model, d_k)
+    return (B * T * d_model, T * d_model, d_model), view, (view[0], view[2], view[1], view[3])
 
 
 def _draw_strides(generator: torch.Generator) -> list[Case]:
@@ -210,6 +247,10 @@ PREDICT_STRIDES = Exercise("predict_strides", predict_strides, _draw_strides, (
                   partial(strides_variant, viewed="h")),
     Misconception("last two", ("transpose(1, 2) exchanges axes 1 and 2, counted from 0. You exchanged axes 2 and 3."),
                   partial(strides_variant, transposed="last")),
+    Misconception("first two", ("transpose(1, 2) exchanges axes 1 and 2, counted from 0: time and heads. You exchanged axes 0 and 1."),
+                  partial(strides_variant, transposed="first")),
+    Misconception("own size", ("A stride skips what the axes behind it hold, not its own size as well: one step in time skips one token, "
+                               "d_model numbers."), _own_size),
     Misconception("batch size", ("One step along the batch axis skips one sequence: T d_model numbers. The number of sequences B plays no "
                                  "part in it."), partial(strides_variant, first="BT")),
     Misconception("B for T", "One step along the batch axis skips one sequence of T tokens: T d_model numbers, not B d_model.",

@@ -1,0 +1,256 @@
+"""A course folder into marks: `course grade`.
+
+The work is shared out to judges, processes that hold the exercises; one forking process serves them all. What has been
+graded and has not changed is not graded again, so a run that was stopped goes on where it was.
+"""
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+from multihead_course.grading import handed_in, sandbox
+from multihead_course.grading.handed_in import Released
+from multihead_course.grading.marks import Marks, Record, changes
+from multihead_course.release import released
+
+PATIENCE = 600.0     # seconds after which a judge is taken to be stuck
+SAVE_EVERY = 5.0     # seconds
+PACKAGES = Path(__file__).resolve().parents[2]
+JUDGED_BY = ("multihead", "multihead_lessons/exercises", "multihead_lessons/running.py", "multihead_course/grading")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One submission."""
+
+    student: str
+    lesson: str
+    folder: Path
+    digest: str
+
+
+def grade(course: Path, out: Path, *, jobs: int | None = None, lessons: Sequence[str] = (), compare: Path | None = None,
+          unguarded: bool = False, limits: sandbox.Limits = sandbox.Limits(), say: Callable[[str], None] = print) -> Marks:
+    """Grades what is in COURSE/submitted into the folder of marks `out`, and says how far it is.
+
+    jobs:      submissions at the same time; default: one for each processor
+    lessons:   default: all that were released
+    compare:   an older folder of marks; what differs is said at the end
+    unguarded: grade even where a guard does not hold
+
+    Raises ValueError where nothing was released, and where the guards do not hold.
+    """
+    if sentence := sandbox.supported():
+        raise ValueError(sentence)
+    before = Marks.existing(compare) if compare else None
+    marks, parts = Marks(out), _released(course, lessons)
+    tasks = list(_tasks(course, parts))
+    _forget_the_gone(marks, tasks, parts)
+    todo = [task for task in tasks if not _is_done(marks, task)]
+    say(f"{len(tasks)} submissions, {len(tasks) - len(todo)} of them graded before")
+    marks.lessons.update({lesson: _about(release) for lesson, release in parts.items()})
+    try:
+        if todo:
+            _grade(todo, marks, parts, (course.resolve(), out.resolve()), jobs or os.cpu_count() or 1, limits, unguarded, say)
+    finally:
+        marks.save()
+    for sentence in _summary(marks) + (changes(before, marks) or ["nothing differs from the marks compared"] if before else []):
+        say(sentence)
+    return marks
+
+
+def _released(course: Path, wanted: Sequence[str]) -> dict[str, Released]:
+    there = released(course)
+    if not there:
+        raise ValueError(f"{course} has no release/LESSON/LESSON.ipynb; make it with course release.")
+    if unknown := sorted(set(wanted) - set(there)):
+        raise ValueError(f"'{unknown[0]}' was not released in {course}; there are {', '.join(there)}.")
+    return {lesson: handed_in.released(course / "release" / lesson / f"{lesson}.ipynb") for lesson in wanted or there}
+
+
+def _tasks(course: Path, parts: Mapping[str, Released]) -> Iterator[Task]:
+    ours = _engine_digest()
+    for lesson in parts:
+        release = (course / "release" / lesson / f"{lesson}.ipynb").read_bytes()
+        for folder in sorted(course.glob(f"submitted/*/{lesson}")):
+            pieces = [ours, release, *(piece for path in sorted(folder.rglob("*.ipynb")) for piece in _identity(folder, path))]
+            yield Task(folder.parent.name, lesson, folder, hashlib.sha256(b"\0".join(pieces)).hexdigest())
+
+
+def _engine_digest() -> bytes:
+    """Of everything that judges: when a misconception gets a better sentence, all are graded again."""
+    hashed = hashlib.sha256()
+    for name in JUDGED_BY:
+        place = PACKAGES / name
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            hashed.update(path.read_bytes())
+    return hashed.digest()
+
+
+def _identity(folder: Path, path: Path) -> Iterator[bytes]:
+    about = path.lstat()
+    yield str(path.relative_to(folder)).encode("utf-8", "surrogateescape")
+    ordinary = stat.S_ISREG(about.st_mode) and about.st_size <= handed_in.MAX_BYTES
+    yield hashlib.sha256(path.read_bytes()).digest() if ordinary else f"{about.st_mode} {about.st_size}".encode()
+
+
+def _is_done(marks: Marks, task: Task) -> bool:
+    record = marks.students.get(task.student, {}).get(task.lesson)
+    return record is not None and record.digest == task.digest
+
+
+def _forget_the_gone(marks: Marks, tasks: Sequence[Task], parts: Mapping[str, Released]) -> None:
+    there = {(task.student, task.lesson) for task in tasks}
+    for student, lesson, _ in list(marks.records()):
+        if lesson in parts and (student, lesson) not in there:
+            del marks.students[student][lesson]
+    marks.students = {student: records for student, records in marks.students.items() if records}
+
+
+def _about(release: Released) -> dict[str, dict]:
+    return {name: {"kind": kind, "max_points": part.points, "heading": part.heading}
+            for kind, parts in (("exercise", release.exercises), ("question", release.questions)) for name, part in parts.items()}
+
+
+def _grade(todo: Sequence[Task], marks: Marks, parts: Mapping[str, Released], hidden: Sequence[Path], jobs: int,
+           limits: sandbox.Limits, unguarded: bool, say: Callable[[str], None]) -> None:
+    from multihead_course.grading.remote import ForkingProcess  # loads torch, which nobody needs who has nothing to grade
+
+    seeds = {lesson: marks.seed(lesson) for lesson in parts}
+    with ForkingProcess(hidden, limits) as forking, Judges(min(jobs, len(todo)), forking.control, limits, parts, seeds) as judges:
+        marks.guards = forking.guards()
+        if missing := [name for name in sandbox.GUARDS if name not in marks.guards]:
+            if not unguarded:
+                raise ValueError(_refusal(missing))
+            say(f"GRADING WITHOUT {' AND '.join(missing).upper()}: students' code is not held back there.")
+        else:
+            say(f"guards that held when they were tried: {', '.join(marks.guards)}")
+        started = saved = said = time.monotonic()
+        for done, (task, record) in enumerate(judges.judge(todo), 1):
+            record.digest = record.digest or task.digest
+            marks.students.setdefault(task.student, {})[task.lesson] = record
+            now = time.monotonic()
+            if now - said > 2 or done == len(todo):
+                said = now
+                say(f"graded {done} of {len(todo)}, about {round((now - started) / done * (len(todo) - done))} s left")
+            if now - saved > SAVE_EVERY:
+                marks.save()
+                saved = time.monotonic()
+
+
+def _refusal(missing: Sequence[str]) -> str:
+    what = "; ".join(f"{name} (a submission {sandbox.GUARDS[name]})" for name in missing)
+    return (f"on this system these guards do not hold: {what}. Grade on Linux 5.13 or later, outside of containers that forbid "
+            "Landlock or seccomp. To grade all the same, because you trust the students or the machine is there for nothing "
+            "else, add --unguarded.")
+
+
+def _summary(marks: Marks) -> list[str]:
+    states: dict[str, int] = {}
+    for _, _, record in marks.records():
+        for _, mark in record.marks():
+            states[mark.state] = states.get(mark.state, 0) + 1
+    return [", ".join(f"{count} {state}" for state, count in sorted(states.items(), key=lambda item: -item[1])) or "no marks"]
+
+
+# The judges
+
+class Judges:
+    """Processes that judge, each one submission at a time. A context manager.
+
+    A judge that dies or sticks is replaced, and its submission is left for a person.
+    """
+
+    def __init__(self, count: int, *about: object):
+        """`about` is what `_judge` takes after the line to it."""
+        self.about, self.count = about, count
+        self.context = multiprocessing.get_context("forkserver")
+        self.context.set_forkserver_preload(["multihead_course.grading.judge"])
+        self.lines: dict[Connection, multiprocessing.process.BaseProcess] = {}
+
+    def __enter__(self) -> Judges:
+        for _ in range(self.count):
+            self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for line in list(self.lines):
+            self._end(line)
+
+    def _start(self) -> Connection:
+        line, other = self.context.Pipe()
+        process = self.context.Process(target=_judge, args=(other, *self.about), daemon=True)
+        process.start()
+        other.close()
+        self.lines[line] = process
+        return line
+
+    def _end(self, line: Connection) -> None:
+        process = self.lines.pop(line)
+        process.kill()
+        process.join()
+        line.close()
+
+    def judge(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Record]]:
+        """Each task with its record, in the order in which they are done."""
+        waiting, busy = list(reversed(tasks)), {}
+        for line in list(self.lines)[:len(waiting)]:
+            self._give(line, waiting.pop(), busy)
+        while busy:
+            ready = wait(list(busy), timeout=1.0)
+            for line in ready or [line for line, (_, since) in busy.items() if time.monotonic() - since > PATIENCE]:
+                task, _ = busy.pop(line)
+                try:
+                    record = line.recv() if ready else None
+                except (EOFError, OSError):
+                    record = None
+                if isinstance(record, str):
+                    raise ValueError(record)
+                if record is None:
+                    self._end(line)
+                    line = self._start()
+                    record = _left_for_a_person(self.about[2][task.lesson])
+                if waiting:
+                    self._give(line, waiting.pop(), busy)
+                yield task, record
+
+    def _give(self, line: Connection, task: Task, busy: dict[Connection, tuple[Task, float]]) -> None:
+        line.send((task.folder, task.lesson))
+        busy[line] = task, time.monotonic()
+
+
+def _left_for_a_person(release: Released) -> Record:
+    from multihead_course.grading.judge import for_a_person
+
+    record = for_a_person(release, "", "the grader itself stopped at this submission. Grade again; if it stops again, read it.")
+    record.digest = "to be graded again"
+    return record
+
+
+def _judge(line: Connection, control: object, limits: sandbox.Limits, parts: Mapping[str, Released],
+           seeds: Mapping[str, int]) -> None:
+    """What a judge does: takes folders from the line and puts records on it."""
+    import torch
+
+    from multihead_course.grading.judge import judge
+    from multihead_course.grading.remote import ForkingProcessGone
+
+    torch.set_num_threads(1)
+    sys.setrecursionlimit(3000)
+    while True:
+        try:
+            folder, lesson = line.recv()
+        except EOFError:
+            return
+        try:
+            line.send(judge(control, limits, parts[lesson], folder, lesson, seeds[lesson]))
+        except ForkingProcessGone as gone:
+            line.send(str(gone))

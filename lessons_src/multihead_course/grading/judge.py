@@ -1,0 +1,112 @@
+"""One submission into marks."""
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from multihead_course.grading import handed_in, wire
+from multihead_course.grading.handed_in import Cell, NeedsAPerson, Released, Submission
+from multihead_course.grading.marks import BY_HAND, FAILED, NEEDS_A_PERSON, NOT_ATTEMPTED, PASSED, Mark, Record
+from multihead_course.grading.remote import Failure, ForkingProcessGone, Program, RemoteAnswer
+from multihead_course.grading.sandbox import Limits
+from multihead_lessons import exercises
+from multihead_lessons.exercises import Verdict, examine
+from multihead_lessons.running import TORCH_ATTENTION, EndedProcess
+
+TORCH_LAYERS = ("MultiheadAttention", "TransformerEncoderLayer", "TransformerDecoderLayer")
+SHOWN_FAILURES = 3
+
+
+def judge(control: socket.socket, limits: Limits, release: Released, folder: Path, lesson: str, seed: int) -> Record:
+    """The marks for the submission in `folder`. Whatever is in there, this returns; the record's digest is left empty."""
+    name, notes = "", []
+    try:
+        path, notes = handed_in.the_notebook(folder, lesson)
+        name = path.name
+        submission = Submission(handed_in.read(path), release)
+        program = _program(submission)
+        marks = {exercise: _exercise(control, limits, submission, program, exercise, seed) for exercise in release.exercises}
+    except NeedsAPerson as reason:
+        return for_a_person(release, name, str(reason))
+    questions = {question: _question(submission, question) for question in release.questions}
+    return Record(name, "", marks, questions, notes)
+
+
+def for_a_person(release: Released, notebook: str, reason: str) -> Record:
+    """A record in which no program has given or refused a point."""
+    exercises, questions = ({name: Mark(NEEDS_A_PERSON, None, part.points, reason) for name, part in parts.items()}
+                            for parts in (release.exercises, release.questions))
+    return Record(notebook, "", exercises, questions)
+
+
+def _question(submission: Submission, question: str) -> Mark:
+    written = submission.answer(question) is not None
+    return Mark(BY_HAND, None, submission.release.questions[question].points,
+                "A person reads this answer." if written else "There is no answer here yet.")
+
+
+def _program(submission: Submission) -> Program:
+    number = {id(cell): f"cell {i}" for i, cell in enumerate(submission.cells, 1)}
+    cells = [(number.get(id(cell), f"lesson cell {i}"), cell.source) for i, cell in enumerate(submission.program())]
+    return Program(cells, list(exercises.exercises()))
+
+
+def _exercise(control: socket.socket, limits: Limits, submission: Submission, program: Program, name: str, seed: int) -> Mark:
+    most = submission.release.exercises[name].points
+    if not submission.attempted(name):
+        return Mark(NOT_ATTEMPTED, 0.0, most, "not attempted yet.")
+    try:
+        with RemoteAnswer(control, limits, program, name) as answer:
+            if name not in answer.found:
+                return _not_found(submission, program, name, answer.failures)
+            kind = answer.found[name]
+            verdict = examine(name, answer if kind is None else wire.stand_in(kind), seed=seed)
+            return _mark(verdict, most, answer, _torch_note(submission, verdict))
+    except EndedProcess:
+        return Mark(NEEDS_A_PERSON, None, most, "the cells of this notebook end or stop the process again and again.")
+    except ForkingProcessGone:
+        raise
+    except Exception as error:  # the grader's own fault must not become the student's
+        return Mark(NEEDS_A_PERSON, None, most, f"the grader failed on this answer: {type(error).__name__}: {error}")
+
+
+def _mark(verdict: Verdict, most: float, answer: RemoteAnswer, notes: list[str]) -> Mark:
+    notes = notes + [str(failure) for failure in answer.failures[:SHOWN_FAILURES]]
+    if verdict.passed:
+        return Mark(PASSED, most, most, verdict.message, None, notes)
+    if verdict.misconception == exercises.NOT_ATTEMPTED:
+        return Mark(NOT_ATTEMPTED, 0.0, most, verdict.message, None, notes)
+    refused = answer.refused + [failure for failure in answer.failures if failure.refused]
+    if refused and verdict.misconception == "unknown":
+        return Mark(NEEDS_A_PERSON, None, most, _asks_too_much(refused[0]), None, notes)
+    return Mark(FAILED, 0.0, most, verdict.message, verdict.misconception, notes)
+
+
+def _asks_too_much(refused: Failure) -> str:
+    return f"the code asks for something that is not open to it while it is graded: {refused}"
+
+
+def _not_found(submission: Submission, program: Program, name: str, failures: list[Failure]) -> Mark:
+    """The cells ran, and afterwards nothing has the exercise's name."""
+    most, cell = submission.release.exercises[name].points, submission.definition(name)
+    own = [failure for failure in failures if failure.label == _label(program, cell)]
+    if any(failure.kind == "LibraryMissing" for failure in own):
+        return Mark(FAILED, 0.0, most, f"this uses the library's own {name}; write it yourself.", "library")
+    if any(failure.refused for failure in own):
+        return Mark(NEEDS_A_PERSON, None, most, _asks_too_much(own[0]))
+    if own:
+        return Mark(FAILED, 0.0, most, f"there is no {name}, because its cell fails: {own[0]}", "cell fails")
+    if cell and name not in cell.binds and cell.binds:
+        others = " and ".join(sorted(cell.binds))
+        return Mark(NEEDS_A_PERSON, None, most, f"the cell of {name} defines {others}, and nothing here is named {name}.")
+    return Mark(NEEDS_A_PERSON, None, most, f"nothing here is named {name} once all cells have run.")
+
+
+def _label(program: Program, cell: Cell | None) -> str | None:
+    return next((label for label, source in program.cells if cell and source == cell.source), None)
+
+
+def _torch_note(submission: Submission, verdict: Verdict) -> list[str]:
+    """What the fork says that it saw, and what stands in the source, which nobody can hide from."""
+    named = [word for word in (*TORCH_ATTENTION, *TORCH_LAYERS) if any(word in cell.source for cell in submission.own)]
+    return list(verdict.notes) or [f"its source names torch's own {word}" for word in named]
