@@ -317,7 +317,8 @@ print("reshape copies after the explicit product, not after the fused kernel")
 lesson.pipeline_explorer()
 
 # %% [markdown] minutes=1
-# And the merge that forgets the transpose? `reshape` never refuses, so it runs, and every row of the result mixes tokens.
+# And the merge that forgets the transpose? `reshape` never refuses, so it runs. Here every row of the result mixes
+# tokens.
 
 # %%
 show(lesson.merge_without_transpose())
