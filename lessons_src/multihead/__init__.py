@@ -5,12 +5,12 @@ from multihead.budget import (
 )
 from multihead.layout import Layout, fold_is_free, heads_layout, pipeline
 from multihead.subspaces import (
-    condition_number, decompose, is_direct_sum, largest_cosine_limit, layer_matrix, operator_schmidt_rank, overlap,
-    principal_angles, projectors, random_bases, rearrange, schmidt_values,
+    angle_density, condition_number, decompose, is_direct_sum, largest_cosine_limit, layer_matrix, operator_schmidt_rank,
+    overlap, principal_angles, projectors, random_bases, rearrange, schmidt_values,
 )
 
 __all__ = [
-    "PRESETS", "Layout", "MultiHeadAttention", "attention", "condition_number", "count_flops",
+    "PRESETS", "Layout", "MultiHeadAttention", "angle_density", "attention", "condition_number", "count_flops",
     "count_parameters", "decompose", "divisors", "fold_is_free", "head_contributions", "head_dim", "heads_layout",
     "is_direct_sum", "kv_cache_bytes", "largest_cosine_limit", "layer_matrix", "map_bytes", "merge_heads",
     "operator_schmidt_rank", "overlap", "pipeline", "principal_angles", "projectors", "random_bases",

@@ -233,6 +233,17 @@ def largest_cosine_limit(ratio):
     return 2 * math.sqrt(ratio * (1 - ratio))
 
 
+def angle_density(angle, ratio):
+    """Density of the principal angles of two random subspaces at an angle, per radian: a float.
+
+    It is sqrt(c^2 - cos(angle)^2) / (pi r sin(angle)) with c = largest_cosine_limit(r), and 0 where
+    cos(angle) > c. Same limit, ratio r, ValueError and source as there. 0 < angle <= pi/2 radians.
+    The mean of cos(angle)^2 under it is r. For r = 1/2 it is 2 / pi at every angle.
+    """
+    excess = largest_cosine_limit(ratio) ** 2 - math.cos(angle) ** 2
+    return math.sqrt(max(excess, 0)) / (math.pi * ratio * math.sin(angle))
+
+
 def random_bases(d_model, h, generator, orthogonal=False):
     """List of h random bases [d_k, d_model], d_k = d_model / h, in torch's default dtype.
 

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 from multihead_course import build, collect, opening, release
+from multihead_course.grading import feedback, report
+from multihead_course.grading.export import FORMATS, export
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,6 +48,31 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--roster", type=Path, metavar="CSV", help="who should hand in")
     command.set_defaults(run=_collect)
 
+    command = commands.add_parser("grade", help="mark what was handed in, behind guards")
+    command.add_argument("course", type=Path, metavar="COURSE", help="the course folder")
+    command.add_argument("--out", type=Path, required=True, metavar="MARKS", help="the folder of marks; run again to go on")
+    command.add_argument("--jobs", type=int, metavar="N", help="submissions at the same time; default: one for each processor")
+    command.add_argument("--lesson", action="append", default=[], metavar="LESSON", help="only this one; can be repeated")
+    command.add_argument("--compare", type=Path, metavar="MARKS", help="older marks: list what differs")
+    command.add_argument("--unguarded", action="store_true", help="grade even where this system cannot hold students' code back")
+    command.set_defaults(run=_grade)
+
+    command = commands.add_parser("feedback", help="a page and a text for each student")
+    command.add_argument("marks", type=Path, metavar="MARKS")
+    command.set_defaults(run=_feedback)
+
+    command = commands.add_parser("export", help="marks for Canvas, Moodle, nbgrader, or as plain CSV or JSON")
+    command.add_argument("marks", type=Path, metavar="MARKS")
+    command.add_argument("--to", choices=FORMATS, default="plain")
+    command.add_argument("--roster", type=Path, metavar="CSV", help="the students, as Canvas or Moodle exports them")
+    command.add_argument("--course", type=Path, metavar="COURSE", help="for nbgrader: the course folder")
+    command.add_argument("--out", type=Path, metavar="FILE", help="default: MARKS/export/...")
+    command.set_defaults(run=_export)
+
+    command = commands.add_parser("report", help="the class at a glance: who passed, which mistakes")
+    command.add_argument("marks", type=Path, metavar="MARKS")
+    command.set_defaults(run=_report)
+
     command = commands.add_parser("doctor", help="is this machine, and a course folder, ready for homework?")
     command.add_argument("course", nargs="?", type=Path, metavar="COURSE", help="the course folder")
     command.set_defaults(run=_doctor)
@@ -70,6 +97,39 @@ def _build(options: argparse.Namespace) -> int:
 
 def _collect(options: argparse.Namespace) -> int:
     print("\n".join(collect.collect(options.place, options.into, options.roster)))
+    return 0
+
+
+def _grade(options: argparse.Namespace) -> int:
+    from multihead_course.grading.batch import grade  # needs modules that only some systems have
+
+    grade(options.course, options.out, jobs=options.jobs, lessons=options.lesson, compare=options.compare,
+          unguarded=options.unguarded, say=lambda sentence: print(sentence, flush=True))
+    return 0
+
+
+def _feedback(options: argparse.Namespace) -> int:
+    written = feedback.feedback(options.marks)
+    print(f"{len(written)} files in {options.marks / 'feedback'}")
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    if options.to == "nbgrader":
+        from multihead_course.grading.gradebook import hand_over  # needs nbgrader, which is not required otherwise
+
+        if options.course is None:
+            raise ValueError("nbgrader's gradebook is in the course folder; add --course COURSE.")
+        print("\n".join(hand_over(options.marks, options.course)))
+        return 0
+    path, sentences = export(options.marks, options.to, options.roster, options.out)
+    print("\n".join([*sentences, str(path)]))
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    table, paths = report.report(options.marks)
+    print(table + "\n".join(map(str, paths)))
     return 0
 
 

@@ -18,13 +18,14 @@ from multihead_course.build import lessons, stale as stale_notebooks
 from multihead_course.leaks import leaks
 from multihead_course.lesson import STUB
 from multihead_course.release import CONFIG, released, stale
-from multihead_course.uploads import parse
 from multihead_course.wheel import cannot_build
 from multihead_lessons.lesson00 import ALL_IS_WELL, environment_report
 
 TESTED_NBGRADER = "0.9.6"
 ENOUGH_DISK = 2**30  # bytes: feedback and copies of a thousand submissions
-WHERE_AM_I = "import sys, multihead, multihead_lessons\nprint(sys.executable, multihead.__file__, sep='\\n', end='')"
+WHERE_AM_I = """\
+import sys, multihead, multihead_lessons
+print(sys.executable, multihead.__file__, sep="\\n", end="")"""
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,11 @@ def _kernel(root: Path) -> Iterator[Finding]:
         yield Finding("FIX", f"the kernel python3 does not start, or cannot import the course: {reason}")
         return
     if not Path(package).is_relative_to(root):
-        yield Finding("FIX", f"the kernel python3 ({python}) imports multihead from {package}, not from this clone, so other "
-                             "exercises than yours would judge; run `python -m pip install -e .` in the clone.")
+        yield Finding("FIX", f"the kernel python3 ({python}) imports multihead from {package}, not from this "
+                             "clone, so other exercises than yours would judge; run "
+                             "`python -m pip install -e .` in the clone.")
     elif not Path(python).samefile(sys.executable):
-        yield Finding("note", f"the kernel python3 is {python}, this is {sys.executable}; both import this clone.")
+        yield Finding("note", f"the kernel python3 is {python}, not {sys.executable}; both use this clone.")
     else:
         yield Finding("ok", "a kernel starts and imports the course from this clone.")
 
@@ -80,15 +82,17 @@ def _nbgrader() -> Iterator[Finding]:
     try:
         version = importlib.metadata.version("nbgrader")
     except importlib.metadata.PackageNotFoundError:
-        yield Finding("note", f"nbgrader is not installed; release, collect and grade work without it. For its gradebook {install}.")
+        yield Finding("note", "nbgrader is not installed; release, collect and grade work without it. "
+                              f"For its gradebook {install}.")
         return
     if version != TESTED_NBGRADER:
-        yield Finding("note", f"nbgrader {version} is installed; the course is tested with {TESTED_NBGRADER}, so if something "
-                              f"fails {install}.")
+        yield Finding("note", f"nbgrader {version} is installed, and the course is tested with "
+                              f"{TESTED_NBGRADER}. If something fails, {install}.")
     missing = [command for command in ("nbgrader", "alembic") if shutil.which(command) is None]
     if missing:
-        yield Finding("FIX", f"{' and '.join(missing)} cannot be found on PATH, and nbgrader calls alembic by name to make a gradebook; "
-                             f"activate the environment, `source {Path(sys.executable).parent}/activate`.")
+        yield Finding("FIX", f"{' and '.join(missing)} cannot be found on PATH, and nbgrader calls alembic "
+                             "by name to make a gradebook; activate the environment, "
+                             f"`source {Path(sys.executable).parent}/activate`.")
     else:
         yield Finding("ok", f"nbgrader {version} and alembic are on PATH.")
 
@@ -110,9 +114,11 @@ def _guards(hidden: Path) -> Iterator[Finding]:
         yield Finding("FIX", f"course grade cannot run here: {error}")
         return
     if failing := [promise for name, promise in sandbox.GUARDS.items() if name not in held]:
-        yield Finding("note", f"of what course grade promises, this machine does not hold that a submission {'; '.join(failing)}.")
+        yield Finding("note", "of what course grade promises, this machine does not hold that a submission "
+                              f"{'; '.join(failing)}.")
     else:
-        yield Finding("ok", f"all {len(held)} guards of course grade hold: a submission {'; '.join(sandbox.GUARDS.values())}.")
+        yield Finding("ok", "all guards of course grade hold: a submission "
+                            f"{'; '.join(sandbox.GUARDS.values())}.")
 
 
 def _wheel() -> Iterator[Finding]:
@@ -132,7 +138,10 @@ def _disk(place: Path) -> Iterator[Finding]:
         place = place.parent
     free = shutil.disk_usage(place).free
     amount = f"{free / 2**30:.1f} GB are free"
-    yield Finding("ok", f"{amount}.") if free >= ENOUGH_DISK else Finding("FIX", f"{amount}; make room for 1 GB.")
+    if free >= ENOUGH_DISK:
+        yield Finding("ok", f"{amount}.")
+    else:
+        yield Finding("FIX", f"{amount}; make room for {ENOUGH_DISK >> 30} GB.")
 
 
 def _course_folder(root: Path, course: Path) -> Iterator[Finding]:
@@ -149,7 +158,7 @@ def _course_folder(root: Path, course: Path) -> Iterator[Finding]:
         yield Finding("ok", f"{', '.join(names)}: source and release are what course release writes.")
     config = course / CONFIG
     if not config.exists():
-        yield Finding("FIX", f"{CONFIG} is missing, so nbgrader would not know the course folder; run course release again.")
+        yield Finding("FIX", f"{CONFIG} is missing, and nbgrader needs it; run course release again.")
     elif repr(STUB) not in config.read_text(encoding="utf-8"):
         yield Finding("FIX", f"{CONFIG} does not set the course's stub: ClearSolutions.code_stub must be "
                              f"{{\"python\": {STUB!r}}}, else no answer counts as not attempted.")
@@ -161,15 +170,16 @@ def _released(root: Path, course: Path, names: list[str]) -> Iterator[Finding]:
     clean = True
     for name in names:
         folder = course / "release" / name
-        made = parse((folder / f"{name}.ipynb").read_bytes())
-        wheels = [path.name for path in folder.glob("*.whl")]
-        if made is None:
-            problems = [f"release/{name}/{name}.ipynb cannot be read as a notebook."]
+        text = (folder / f"{name}.ipynb").read_text(encoding="utf-8")
+        try:
+            made = json.loads(text)
+            problems = leaks(by_name[name], made) if name in by_name else []
+        except (ValueError, KeyError, TypeError):
+            problems = ["the notebook cannot be read."]
         else:
-            problems = [f"release/{name}: {sentence}" for sentence in leaks(by_name[name], made)] if name in by_name else []
-            if not any(wheel in json.dumps(made) for wheel in wheels):
-                problems.append(f"release/{name} lacks the wheel that its notebook tells students to install.")
+            if not any(path.name in text for path in folder.glob("*.whl")):
+                problems.append("the wheel that the notebook tells students to install is missing.")
         clean = clean and not problems
-        yield from (Finding("FIX", problem) for problem in problems)
+        yield from (Finding("FIX", f"release/{name}: {problem}") for problem in problems)
     if clean:
         yield Finding("ok", "release/ holds no solution, model answer, marker or pairing metadata.")

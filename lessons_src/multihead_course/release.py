@@ -1,8 +1,8 @@
 """Lessons as homework: `course release` makes an nbgrader course folder.
 
-`source/LESSON/` is the instructor's copy, with solutions, model answers and rubrics between nbgrader's markers.
-`release/LESSON/` is what students get: cell for cell what `nbgrader generate_assignment` makes of the source. nbgrader
-itself is not needed here.
+`source/LESSON/` is the instructor's copy, with solutions, model answers and rubrics between nbgrader's
+markers. `release/LESSON/` is what students get: what `nbgrader generate_assignment` makes of the source, byte
+for byte. nbgrader itself is not needed here.
 """
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import copy
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import nbformat
@@ -26,6 +26,16 @@ from multihead_course.written import Written
 CONFIG = "nbgrader_config.py"
 LINK_TO_NOTEBOOK = re.compile(r"\[([^\]]+)\]\([^)\s]+\.ipynb(?:#[^)\s]*)?\)")
 INSTALL = "python -m pip install ./{wheel}"
+HOW_TO_INSTALL = """\
+**Once, before the first cell.** This homework uses the course's own packages. They are the file that came
+with this notebook; keep the two in one folder. Open a terminal in that folder, with the Python that runs your
+notebooks, and run
+
+```
+{install}
+```
+
+Then restart the kernel."""
 
 
 class ReleaseRefused(ValueError):
@@ -33,33 +43,24 @@ class ReleaseRefused(ValueError):
 
 
 def release(root: Path, wanted: Sequence[str], out: Path, say: Callable[[str], None] = print) -> None:
-    """Writes source and release of the wanted lessons into the course folder `out`, with a wheel and nbgrader's settings.
+    """Writes source and release of the wanted lessons into the course folder `out`, and nbgrader's settings.
 
     wanted: lessons as '03', '03_the_4d_pipeline' or a path that ends in the lesson's name
 
-    Raises ReleaseRefused, before it writes anything, if a file there was edited, or if a lesson has changed after its
-    release and submissions are in.
+    Raises ReleaseRefused, before it writes anything, if a file there was edited, if a lesson has changed
+    after its release and submissions are in, and if a release would give something away.
     """
     wheel, written = wheel_name(root), Written(out)
-    chosen = _chosen(wanted, lessons(root))
-    planned = {lesson.name: _notebooks(lesson, wheel) for lesson in chosen}
-    wheels = [f"{edition}/{name}/{wheel}" for name in planned for edition in ("source", "release")]
-    _refuse_edited([name for files in planned.values() for name, content in files.items() if written.in_the_way(name, content)]
-                   + [name for name in wheels if written.in_the_way(name, b"")])
+    planned = {lesson.name: _notebooks(lesson, wheel) for lesson in _chosen(wanted, lessons(root))}
+    _refuse_edited(written, planned, wheel)
     for name, files in planned.items():
-        if _changed_after_release(out, name, files) and any(out.glob(f"submitted/*/{name}")):
-            raise ReleaseRefused(f"submissions for {name} are in, and the lesson or the packages have changed since its release: "
-                                 "students would be marked against what they never had. Release it into another folder.")
-    if missing := [name for name in wheels if not written.is_ours(name)]:
-        say(f"building {wheel}")
-        built = build_wheel(root)
-        for name in missing:
-            written.write(name, built)
+        _refuse_changed_after_hand_in(out, name, files)
+    _write_wheels(root, written, _wheels(planned, wheel), say)
     for name, files in planned.items():
         changed = [written.write(file, content) for file, content in files.items()]
         say(f"{name}: {'written to source/ and release/' if any(changed) else 'up to date'}")
         for old in written.names(f"source/{name}/") + written.names(f"release/{name}/"):
-            if old not in files and old not in wheels:
+            if old not in files and Path(old).name != wheel:
                 written.remove(old)
     if written.in_the_way(CONFIG, _config()):
         say(f"{CONFIG}: yours, left as it is")
@@ -98,22 +99,12 @@ def _chosen(wanted: Sequence[str], course: Sequence[Lesson]) -> list[Lesson]:
         stem = Path(word).name.removesuffix(".py").removesuffix(".ipynb")
         found = [lesson for lesson in course if stem in (lesson.name, lesson.name.partition("_")[0])]
         if not found:
-            raise ValueError(f"there is no lesson '{word}'; the lessons are {', '.join(lesson.name for lesson in course)}.")
+            names = ", ".join(lesson.name for lesson in course)
+            raise ValueError(f"there is no lesson '{word}'; the lessons are {names}.")
         if not (found[0].named("exercise") or found[0].named("question")):
-            raise ValueError(f"{found[0].name} has no exercise and no question, so there is nothing to hand in.")
-        chosen += [lesson for lesson in found if lesson not in chosen]
+            raise ValueError(f"{found[0].name} has no exercise and no question: there is nothing to hand in.")
+        chosen += found
     return chosen
-
-
-def _refuse_edited(names: Sequence[str]) -> None:
-    if names:
-        raise ReleaseRefused(f"{', '.join(names)}: edited by hand or made by something else. Move it away to release anew; "
-                             "put changes into lessons_src/lessons, so that the next release has them too.")
-
-
-def _changed_after_release(out: Path, name: str, files: dict[str, bytes]) -> bool:
-    handed_out = f"release/{name}/{name}.ipynb"
-    return (out / handed_out).exists() and (out / handed_out).read_bytes() != files[handed_out]
 
 
 def _notebooks(lesson: Lesson, wheel: str) -> dict[str, bytes]:
@@ -125,30 +116,64 @@ def _notebooks(lesson: Lesson, wheel: str) -> dict[str, bytes]:
             for edition, made in (("source", source), ("release", handed_out))}
 
 
-# The two editions: the same cells, with the same metadata, but for what nbgrader takes away and adds
+# Into the folder
+
+def _wheels(planned: Mapping[str, Mapping[str, bytes]], wheel: str) -> list[str]:
+    """nbgrader copies what lies beside a source, so the wheel lies there too."""
+    return [f"{edition}/{name}/{wheel}" for name in planned for edition in ("source", "release")]
+
+
+def _refuse_edited(written: Written, planned: Mapping[str, Mapping[str, bytes]], wheel: str) -> None:
+    there = [*(pair for files in planned.values() for pair in files.items()),
+             *((name, b"") for name in _wheels(planned, wheel))]
+    if edited := [name for name, content in there if written.in_the_way(name, content)]:
+        raise ReleaseRefused(f"{', '.join(edited)}: edited by hand or made by something else. Move it away, "
+                             "and put changes into lessons_src/lessons, so that every release has them.")
+
+
+def _refuse_changed_after_hand_in(out: Path, name: str, files: Mapping[str, bytes]) -> None:
+    handed_out = f"release/{name}/{name}.ipynb"
+    there = out / handed_out
+    if any(out.glob(f"submitted/*/{name}")) and there.exists() and there.read_bytes() != files[handed_out]:
+        raise ReleaseRefused(
+            f"submissions for {name} are in, and the lesson or the packages have changed since its release: "
+            "students would be marked against what they never had. Release it into another folder.")
+
+
+def _write_wheels(root: Path, written: Written, names: Sequence[str], say: Callable[[str], None]) -> None:
+    if missing := [name for name in names if not written.is_ours(name)]:
+        say(f"building {Path(missing[0]).name}")
+        built = build_wheel(root)
+        for name in missing:
+            written.write(name, built)
+
+
+# The two editions: the same cells with the same metadata, but for what nbgrader takes away and adds
 
 def editions(lesson: Lesson, wheel: str) -> tuple[NotebookNode, NotebookNode]:
     """The lesson as nbgrader's source and as its release. `wheel` is the file that students install."""
     learner, solution = (notebook(lesson, edition, "", [lesson]) for edition in EDITIONS)
-    kept = [(cell, solved) for cell, solved in zip(lesson.cells, solution.cells, strict=True) if not cell.keys.get("teaching")]
+    pairs = zip(lesson.cells, solution.cells, strict=True)
+    kept = [(cell, solved) for cell, solved in pairs if not cell.keys.get("teaching")]
     source, handed_out = [], []
     for (cell, solved), stub in zip(kept, learner.cells, strict=True):
         for made in (stub, solved):
             made.source = _standing_alone(made.source, wheel)
         source.append(_source_cell(cell, stub, solved))
         handed_out.append(_released(source[-1], stub.source))
-        extra = [_install_cell(wheel)] if len(source) == 1 else []
-        extra += [_grade_cell(cell.name, lesson)] if cell.kind == "check" else []
-        source += extra
-        handed_out += [_released(made, made.source) for made in extra]
+        ours = [_install_cell(wheel)] if len(source) == 1 else []
+        ours += [_grade_cell(cell.name, lesson)] if cell.kind == "check" else []
+        source += ours
+        handed_out += [_released(made, made.source) for made in ours]
     learner.metadata[STAMP] = {"lesson": lesson.name}
     return tuple(NotebookNode(copy.deepcopy({**learner, "cells": cells})) for cells in (source, handed_out))
 
 
 def _standing_alone(text: str, wheel: str) -> str:
-    """A release is a notebook and a wheel: no link leads to another lesson, and nobody has a clone of the course."""
-    alone = LINK_TO_NOTEBOOK.sub(r"\1", text).replace("pip install -r requirements.txt", INSTALL.format(wheel=wheel))
-    return alone.replace("in the course's folder", "in this notebook's folder")
+    """A release is a notebook and a wheel: no link leads to another lesson, and nobody has a clone."""
+    text = LINK_TO_NOTEBOOK.sub(r"\1", text)
+    text = text.replace("pip install -r requirements.txt", INSTALL.format(wheel=wheel))
+    return text.replace("in the course's folder", "in this notebook's folder")
 
 
 def _source_cell(cell: Cell, stub: NotebookNode, solved: NotebookNode) -> NotebookNode:
@@ -175,22 +200,21 @@ def _with_regions(text: str, solved: str, stub: str, marker: str) -> str:
 
 
 def _install_cell(wheel: str) -> NotebookNode:
-    return new_markdown_cell(
-        "**Once, before the first cell.** This homework uses the course's own packages. They are the file that came with this "
-        "notebook; keep the two in one folder. Open a terminal in that folder, with the Python that runs your notebooks, and "
-        f"run\n\n```\n{INSTALL.format(wheel=wheel)}\n```\n\nThen restart the kernel.", id="install")
+    return new_markdown_cell(HOW_TO_INSTALL.format(install=INSTALL.format(wheel=wheel)), id="install")
 
 
 def _grade_cell(name: str, lesson: Lesson) -> NotebookNode:
     points = lesson.named("exercise")[name].keys["points"]
     made = new_code_cell(f"# {points} points for {name}. An error here means: not passed yet.\n"
-                         f"from multihead_lessons.exercises import grade\n\ngrade(\"{name}\", {name})", id=f"grade_{name}")
+                         f"from multihead_lessons.exercises import grade\n\ngrade(\"{name}\", {name})",
+                         id=f"grade_{name}")
     made.metadata["nbgrader"] = _nbgrader(f"grade_{name}", locked=True, points=points)
     made.metadata["tags"] = ["raises-exception"]  # "Run All" goes on past an exercise that is not passed yet
     return made
 
 
-def _nbgrader(grade_id: str, *, solution: bool = False, locked: bool = False, points: int | None = None) -> dict:
+def _nbgrader(grade_id: str, *, solution: bool = False, locked: bool = False,
+              points: int | None = None) -> dict:
     """Cell metadata of nbgrader's schema 3. With points it is a cell that gets a mark."""
     metadata = {"schema_version": 3, "grade_id": grade_id, "grade": points is not None, "solution": solution,
                 "locked": locked, "task": False}
@@ -198,12 +222,12 @@ def _nbgrader(grade_id: str, *, solution: bool = False, locked: bool = False, po
 
 
 def _released(cell: NotebookNode, text: str) -> NotebookNode:
-    """The cell as nbgrader hands it out: with this text, protected from the student's slips, with a checksum."""
+    """The cell as nbgrader hands it out: with this text, a checksum, and protection from slips."""
     made = copy.deepcopy(cell)
     made.source = text
     if metadata := made.metadata.get("nbgrader"):
         metadata.update(cell_type=made.cell_type, checksum=_checksum(made))
-        made.metadata["deletable"] = False
+        pass
         if metadata["locked"]:
             made.metadata["editable"] = False
     return made
@@ -212,20 +236,21 @@ def _released(cell: NotebookNode, text: str) -> NotebookNode:
 def _checksum(cell: NotebookNode) -> str:
     """nbgrader's digest of what a student must not change: text, type, roles, name and points."""
     metadata = cell.metadata["nbgrader"]
-    pieces = [cell.source, cell.cell_type, metadata["grade"], metadata["solution"], metadata["locked"], metadata["grade_id"]]
+    pieces = [cell.source, cell.cell_type]
+    pieces += [metadata[key] for key in ("grade", "solution", "locked", "grade_id")]
     pieces += [float(metadata["points"])] if metadata["grade"] else []
     return hashlib.md5("".join(map(str, pieces)).encode(), usedforsecurity=False).hexdigest()
 
 
 def _config() -> bytes:
     return f'''\
-"""nbgrader's settings for this course folder. `course release` writes this file; once you edit it, it is yours."""
+"""nbgrader's settings for this folder. `course release` writes them; once you edit them, they are yours."""
 import os
 
 c = get_config()  # noqa: F821
 c.CourseDirectory.root = os.path.dirname(os.path.abspath(__file__))
 c.CourseDirectory.course_id = "multihead"
-c.Exchange.root = os.path.join(c.CourseDirectory.root, "exchange")  # on a server: the folder that all students can write
+c.Exchange.root = os.path.join(c.CourseDirectory.root, "exchange")  # on a server: one for all students
 c.ClearSolutions.code_stub = {{"python": {STUB!r}}}
 c.ClearSolutions.text_stub = {ANSWER_STUB!r}
 c.Execute.timeout = {CELL_TIMEOUT}  # seconds, for one cell

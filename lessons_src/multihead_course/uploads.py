@@ -1,33 +1,35 @@
-"""Reads what a hand-in system gives an instructor: whose file it is, of which attempt, and which lesson it holds."""
+"""Reads what a hand-in system gives an instructor: whose file it is, which attempt, and which lesson."""
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from multihead_course.build import STAMP
+from multihead_course.grading.handed_in import MAX_BYTES, Cell, NeedsAPerson, cells_of
 
-LARGEST = 50 * 2**20  # bytes; a notebook with pictures has far less
+# In JSON no text can hold this: there, quotes are escaped.
+STAMPED = re.compile(rf'"{STAMP}":\s*{{\s*"lesson":\s*"(\d\d_\w{{1,60}})"'.encode())
 NOTEBOOKS = (".ipynb", ".ipynb.txt", ".ipynb.json", ".json")  # some browsers add an ending of their own
 CLUTTER = re.compile(r"(?:^|/)(?:\.|__MACOSX/|__pycache__/|timestamp\.txt$|multihead_course-[^/]*\.whl$)")
-# Path of a file -> who handed it in; the first pattern that fits counts. `id` is an nbgrader id, `name` a name as the system
-# spells it, `number` the system's number for a student, `participant` one that Moodle draws anew for each assignment;
-# `attempt`, `when` and `again` put the uploads of one student in order.
+# Path of a file -> who handed it in; the first pattern that fits counts. `id` is an nbgrader id, `name` a
+# name as the system spells it, `number` the system's number for a student, `participant` one that Moodle
+# draws anew for each assignment; `attempt`, `when` and `again` put the uploads of one student in order.
 NAMINGS = tuple(map(re.compile, (
     # nbgrader's exchange: ada+03_the_4d_pipeline+2030-01-31 12:00:00 UTC+random/03_the_4d_pipeline.ipynb
-    r"(?:^|/)(?P<id>[^/+]+)\+(?P<lesson>[^/+]+)\+(?P<when>[^/+]+)(?:\+[^/]*)?/(?P<file>[^/]+)$",
-    # Moodle, with and without a folder for each student: Ada Lovelace_123_assignsubmission_file_/03_the_4d_pipeline.ipynb
+    r"(?:^|/)(?P<id>[^/+]+)\+(?P<lesson>[^/+]+)\+(?P<when>\d{4}-\d\d-\d\d [^/+]+)(?:\+[^/]*)?/"
+    r"(?P<file>[^/]+)$",
+    # Moodle, with and without folders: Ada Lovelace_123_assignsubmission_file_/03_the_4d_pipeline.ipynb
     r"(?:^|/)(?P<name>[^/]+?)_(?P<participant>\d+)_assignsubmission_file(?:_?/(?:.*/)?|_)(?P<file>[^/]+)$",
     # Canvas: lovelaceada_LATE_123_456_03_the_4d_pipeline-1.ipynb
     r"(?:^|/)(?P<name>[^/_]+)(?:_(?P<late>LATE))?_(?P<number>\d+)_(?P<attempt>\d+)_"
     r"(?P<file>[^/]+?(?:-(?P<again>\d+))?(?: \(\d+\))?\.[^/]+)$",
-    # a folder for each student, as in submitted/ of another course folder: ada/03_the_4d_pipeline/03_the_4d_pipeline.ipynb
+    # a folder for each student, as in another submitted/: ada/03_the_4d_pipeline/03_the_4d_pipeline.ipynb
     r"(?:^|/)(?P<id>[^/]+)/(?P<lesson>\d\d_\w+)/(?P<file>[^/]+)$",
     r"^(?!\d\d_[a-z])(?P<id>[^/]+)/(?P<file>[^/]+)$",
 )))
@@ -46,17 +48,18 @@ class Upload:
     @property
     def order(self) -> tuple:
         """Later uploads of one student come later in this order."""
-        return (int(self.parts.get("attempt") or 0), self.parts.get("when") or "", int(self.parts.get("again") or 0),
-                self.modified, self.path)
+        number = {key: int(self.parts.get(key) or 0) for key in ("attempt", "again")}
+        return number["attempt"], self.parts.get("when") or "", number["again"], self.modified, self.path
 
 
 def uploads(place: Path) -> Iterator[Upload]:
-    """Every file in a zip or a folder, without what the release, operating systems and Jupyter put beside it."""
+    """Every file in a zip or a folder, without what the release, systems and Jupyter put beside it."""
     if place.is_dir():
         for path in sorted(place.rglob("*")):
             if path.is_file() and not path.is_symlink():
                 stat = path.stat()
-                yield from _upload(path.relative_to(place).as_posix(), stat.st_mtime, stat.st_size, path.read_bytes)
+                name = path.relative_to(place).as_posix()
+                yield from _upload(name, stat.st_mtime, stat.st_size, path.read_bytes)
     elif zipfile.is_zipfile(place):
         with zipfile.ZipFile(place) as archive:
             for entry in archive.infolist():
@@ -64,7 +67,7 @@ def uploads(place: Path) -> Iterator[Upload]:
                     yield from _upload(entry.filename, entry.date_time, entry.file_size,
                                        lambda entry=entry: archive.read(entry))
     else:
-        raise ValueError(f"{place} is neither a folder nor a zip file; give what your hand-in system lets you download.")
+        raise ValueError(f"{place} is neither a folder nor a zip file; give what your hand-in system offers.")
 
 
 def _upload(path: str, modified: Any, size: int, read: Callable[[], bytes]) -> Iterator[Upload]:
@@ -74,8 +77,8 @@ def _upload(path: str, modified: Any, size: int, read: Callable[[], bytes]) -> I
     content = problem = None
     if not path.lower().endswith(NOTEBOOKS):
         problem = "not a notebook"
-    elif size > LARGEST:
-        problem = f"{size >> 20} MB, more than {LARGEST >> 20}"
+    elif size > MAX_BYTES:
+        problem = f"{size >> 20} MB, more than {MAX_BYTES >> 20}"
     elif match is None:
         problem = "its name does not say whose it is; put it into a folder named by the student's id"
     else:
@@ -88,53 +91,31 @@ def _upload(path: str, modified: Any, size: int, read: Callable[[], bytes]) -> I
 
 # What is in it
 
-def parse(content: bytes) -> dict | None:
-    """The notebook as JSON, whatever encoding an editor gave it; None if it cannot be read."""
-    for encoding in ("utf-8-sig", "utf-16", "latin-1"):
-        try:
-            made = json.loads(content.decode(encoding).strip("\0 \r\n\t"))
-        except (ValueError, RecursionError):
-            continue
-        return made if isinstance(made, dict) and isinstance(made.get("cells"), list) else None
-    return None
+def cells_in(upload: Upload) -> list[Cell] | None:
+    """Its cells; None if it cannot be read."""
+    try:
+        return cells_of(upload.content, upload.path)
+    except NeedsAPerson:
+        return None
 
 
-def lesson_of(upload: Upload, made: dict | None, handed_out: Mapping[str, set[str]]) -> str | None:
-    """Which lesson it is, by what the notebook says, what it defines, its name; None if nothing tells.
+def lesson_of(upload: Upload, cells: Sequence[Cell] | None,
+              lessons: Mapping[str, set[str]]) -> str | None:
+    """Which lesson it is: by what it says, by what it defines, by its name; None if nothing tells.
 
-    handed_out: lesson -> names of its exercises and questions. The answer may be a lesson that is not among them.
+    cells:    what `cells_in` makes of it
+    lessons:  those released, each with the names of its exercises and questions; it may be another one
     """
-    if made is None:
-        return _lesson_by_name(upload, handed_out) or (next(iter(handed_out)) if len(handed_out) == 1 else None)
-    metadata = made.get("metadata")
-    stamp = metadata.get(STAMP) if isinstance(metadata, dict) else None
-    if isinstance(stamp, dict) and isinstance(stamp.get("lesson"), str):
-        return stamp["lesson"]
-    names = names_in(made)
-    shared = {lesson: len(names & exercises) for lesson, exercises in handed_out.items()}
+    if stamp := STAMPED.search(upload.content):
+        return stamp.group(1).decode()
+    names = {name for cell in cells or () for name in (cell.name, *cell.binds)}
+    shared = {lesson: len(names & own) for lesson, own in lessons.items()}
     best = [lesson for lesson, count in shared.items() if count and count == max(shared.values())]
-    return best[0] if len(best) == 1 else _lesson_by_name(upload, handed_out)
-
-
-def _lesson_by_name(upload: Upload, handed_out: Mapping[str, set[str]]) -> str | None:
-    """By the name of the file, in which people change signs and add words, or by that of its folder."""
-    name = squashed(upload.parts.get("file") or "")
-    return next((lesson for lesson in handed_out if squashed(lesson) in name), upload.parts.get("lesson"))
-
-
-def names_in(made: Mapping[str, Any]) -> set[str]:
-    """Names of nbgrader's cells, and of the functions and classes that a cell defines."""
-    names: set[str] = set()
-    for cell in made["cells"]:
-        if not isinstance(cell, dict):
-            continue
-        metadata, source = cell.get("metadata"), cell.get("source") or ""
-        marked = metadata.get("nbgrader") if isinstance(metadata, dict) else None
-        if isinstance(marked, dict) and isinstance(marked.get("grade_id"), str):
-            names.add(marked["grade_id"])
-        text = source if isinstance(source, str) else "".join(map(str, source))
-        names |= set(re.findall(r"^(?:def|class) (\w+)", text, re.MULTILINE))
-    return names
+    if len(best) == 1:
+        return best[0]
+    file = squashed(upload.parts.get("file") or "")  # people change signs and add words
+    by_name = next((lesson for lesson in lessons if squashed(lesson) in file), upload.parts.get("lesson"))
+    return by_name or (next(iter(lessons)) if cells is None and len(lessons) == 1 else None)
 
 
 def squashed(text: str) -> str:

@@ -16,12 +16,12 @@ class Written:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        path = folder / RECORD
+        record = folder / RECORD
         try:
-            self._digests: dict[str, str] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+            self._digests = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
         except ValueError:
-            raise ValueError(f"{path} is damaged, so nobody can tell which files are yours; delete it, move your own files "
-                             "away, and try again.") from None
+            raise ValueError(f"{record} is damaged, so nobody can tell which files are yours; delete it, "
+                             "move your own files away, and try again.") from None
 
     def names(self, below: str) -> list[str]:
         """Files on record whose names start with `below`."""
@@ -35,7 +35,8 @@ class Written:
     def in_the_way(self, name: str, content: bytes) -> bool:
         """Whether `content` would replace what another hand has made or edited."""
         path = self.folder / name
-        return path.exists() and not self.is_ours(name) and not (path.is_file() and path.read_bytes() == content)
+        same = path.is_file() and path.read_bytes() == content
+        return path.exists() and not same and not self.is_ours(name)
 
     def write(self, name: str, content: bytes) -> bool:
         """Puts the file there and on record. True if that changed it. Ask `in_the_way` first."""
@@ -49,14 +50,12 @@ class Written:
             self._save()
         return changed
 
-    def remove(self, name: str) -> bool:
-        """Deletes a file that is ours, and forgets one that is not. True if it was deleted."""
-        ours = self.is_ours(name)
-        if ours:
+    def remove(self, name: str) -> None:
+        """Deletes the file if it is ours. If it is not, it stays, and is off the record."""
+        if self.is_ours(name):
             (self.folder / name).unlink()
         del self._digests[name]
         self._save()
-        return ours
 
     def _save(self) -> None:
         text = json.dumps(self._digests, indent=1, sort_keys=True)

@@ -65,11 +65,10 @@ class Slider:
 
     def put(self, value: int, state: State) -> None:
         options = sorted({*self.values(state), value})
-        with self.slider.hold_sync():  # in one message: new options alone make the page move the handle, and report it
-            if list(self.slider.options) != options:
-                self.slider.options = options
-            self.slider.value = value
-        self.field.value = value
+        if list(self.slider.options) != options:
+            self.slider.index = 0  # else the page clamps a handle that fewer options do not reach, and reports a move
+            self.slider.options = options
+        self.slider.value = self.field.value = value
         self.widget.layout.display = None if self._shown(state) else "none"
 
 

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ import torch
 import multihead as mh
 from multihead_lessons import provenance, svg
 from multihead_lessons.explorer import Explorer, Slider
+from multihead_lessons.plane import arrow
 from multihead_lessons.provenance import CELL_HEIGHT, CELL_WIDTH, TINT, Source
 from multihead_lessons.quiz import Option, Quiz
 from multihead_lessons.stored_relations import HEADS, WIDTHS, stored_layer
@@ -28,7 +28,8 @@ def joining() -> Picture:
     stages = [("heads", heads), ("transpose(1, 2)", heads.transpose(1, 2)), ("reshape(B, T, h * d_k)", mh.merge_heads(heads))]
     parts, left, height = [], 10, 0
     for name, tensor in stages:
-        parts += [svg.text(left, 18, name, size=14, font_weight="600"), svg.text(left, 36, f"shape {list(tensor.shape)}")]
+        parts += [svg.text(left, 18, name, size=14, font_weight="600"),
+                  svg.text(left, 36, f"shape {list(tensor.shape)}")]
         top = 48
         for index, rows in provenance.as_panels(tensor):
             parts += provenance.panel(left, top, index, rows, SMALL)
@@ -36,8 +37,8 @@ def joining() -> Picture:
         height = max(height, top)
         left += max(tensor.shape[-1] * CELL_WIDTH, 150) + 50
     alt = ("The same twelve numbers three times. As heads: for each head, one row of two channels for each token. After the "
-           "transpose: for each token, one row for each head. After the reshape: one row for each token, head 1's two channels, then "
-           "head 2's.")
+           "transpose: for each token, one row for each head. After the reshape: one row for each token, head 1's two "
+           "channels, then head 2's.")
     return Picture(svg.svg(left, height, *parts, alt=alt), alt, "Joined: one row for each token.", left)
 
 
@@ -59,9 +60,10 @@ def bands() -> Picture:
 
     def block(x, y, columns, rows, head, words):
         color, width, depth = HEAD_COLORS[head], columns * cell, rows * cell
-        cuts = [svg.line(x + c * cell, y + 2, x + c * cell, y + depth - 2, stroke=color, stroke_width=0.5) for c in range(1, columns)]
-        cuts += [svg.line(x + 2, y + r * cell, x + width - 2, y + r * cell, stroke=color, stroke_width=0.5) for r in range(1, rows)]
-        return [svg.rect(x + 1, y + 1, width - 2, depth - 2, fill=color, fill_opacity=TINT, stroke=color, stroke_width=1.5), *cuts,
+        thin = {"stroke": color, "stroke_width": 0.5}
+        cuts = [svg.line(x + c * cell, y + 2, x + c * cell, y + depth - 2, **thin) for c in range(1, columns)]
+        cuts += [svg.line(x + 2, y + r * cell, x + width - 2, y + r * cell, **thin) for r in range(1, rows)]
+        return [svg.rect(x + 1, y + 1, width - 2, depth - 2, fill=color, fill_opacity=TINT, stroke=color), *cuts,
                 svg.text(x + width / 2, y + depth / 2 + 5, words, anchor="middle", font_weight="600")]
 
     parts = [svg.text(10, 20, "joined, [1, h d_k]", size=14, font_weight="600"),
@@ -74,13 +76,14 @@ def bands() -> Picture:
         parts += block(matrix_left, 40 + head * d_k * cell, d_model, d_k, head, f"rows of head {head + 1}")
         top = 40 + head * (cell + 16)
         parts += block(sum_left, top, d_model, 1, head, f"head {head + 1} × its rows")
-        parts.append(svg.text(sum_left + side + 14, top + 19, "+" if head < h - 1 else "", size=18))
+        if head < h - 1:
+            parts.append(svg.text(sum_left + side + 14, top + 19, "+", size=18))
     bottom = 40 + h * (cell + 16)
     parts += [svg.line(sum_left, bottom - 6, sum_left + side, bottom - 6, stroke_width=2),
               svg.text(sum_left + side / 2, bottom + 18, "output, [1, d_model]", anchor="middle", font_weight="600")]
     width, height = int(sum_left + side + 90), 40 + side + 8
-    alt = ("A row of three colored pieces, one for each head, times a matrix cut into three bands of rows in the same colors, equals "
-           "the sum of three rows: each head times its own band.")
+    alt = ("A row of three colored pieces, one for each head, times a matrix cut into three bands of rows in the same colors, "
+           "equals the sum of three rows: each head times its own band.")
     return Picture(svg.svg(width, height, *parts, alt=alt), alt, "One product, three contributions.", width)
 
 
@@ -117,32 +120,26 @@ def arrows() -> Picture:
         def at(vector, zero=zero):
             return zero[0] + unit * vector[0], zero[1] - unit * vector[1]
         parts.append(svg.text(left, 18, pair.title, size=14, font_weight="600"))
-        parts += [svg.line(*at((x, -0.5)), *at((x, 3.6)), stroke=svg.RULE, stroke_width=2 if x == 0 else 0.5) for x in range(-1, 5)]
-        parts += [svg.line(*at((-1.4, y)), *at((4.4, y)), stroke=svg.RULE, stroke_width=2 if y == 0 else 0.5) for y in range(4)]
-        back = 6 if pair.total == (0, 0) else 0  # the way back beside the way out
-        parts += [*_arrow(at((0, 0)), at(pair.first), HEAD_COLORS[0], shift=-back),
-                  *_arrow(at(pair.first), at(pair.total), HEAD_COLORS[1], shift=-back, dashed=True)]
-        parts += (_arrow(at((0, 0)), at(pair.total), svg.INK, wide=True) if any(pair.total) else
-                  [svg.tag("circle", cx=float(zero[0]), cy=float(zero[1]), r=5, fill=svg.INK)])
+        grid = [((x, -0.5), (x, 3.6), x) for x in range(-1, 5)] + [((-1.4, y), (4.4, y), y) for y in range(4)]
+        parts += [svg.line(*at(start), *at(end), stroke=svg.RULE, stroke_width=0.5 if off else 2) for start, end, off in grid]
+        aside = 5 if pair.total == (0, 0) else 0  # the way back beside the way out
+        parts += [arrow(*at((0, 0)), *at(pair.first), HEAD_COLORS[0], 2.5),
+                  svg.group(arrow(*at(pair.first), *at(pair.total), HEAD_COLORS[1], 2.5, "6 4"),
+                            transform=f"translate({aside} {aside})"),
+                  arrow(*at((0, 0)), *at(pair.total), svg.INK, 4)]
+        beside_1 = at((0.7 * pair.first[0] - 0.5, 0.7 * pair.first[1] + 0.15))
+        beside_2 = at((pair.first[0] + pair.second[0] / 2 + 0.2, pair.first[1] + pair.second[1] / 2 + 0.2))
+        below = 2.5 * aside
+        parts += [svg.text(*beside_1, "1", fill=HEAD_COLORS[0], font_weight="700"),
+                  svg.text(beside_2[0] + below, beside_2[1] + 1.5 * below, "2", fill=HEAD_COLORS[1], font_weight="700")]
         parts += [svg.text(left, 190, f"head 1 {_vector(pair.first)} + head 2 {_vector(pair.second)}"),
                   svg.text(left, 208, f"= output {_vector(pair.total)}"),
                   svg.text(left, 228, f"squares: {square(pair.first)} + {square(pair.second)} → {square(pair.total)}")]
     width = 8 + len(PAIRS) * panel
-    words = "; ".join(f"{pair.title}: squared lengths {square(pair.first)} and {square(pair.second)} give {square(pair.total)}"
-                      for pair in PAIRS)
-    alt = (f"Four pairs of arrows laid tip to tail, blue for head 1, dashed teal for head 2, thick for their sum. {words}.")
+    words = "; ".join(f"{pair.title}: squared lengths {square(pair.first)} and {square(pair.second)} "
+                      f"give {square(pair.total)}" for pair in PAIRS)
+    alt = f"Four pairs of arrows laid tip to tail, blue for head 1, dashed teal for head 2, thick for their sum: {words}."
     return Picture(svg.svg(width, height, *parts, alt=alt), alt, "Two heads, four meetings.", width)
-
-
-def _arrow(start, end, color, *, shift: float = 0, dashed: bool = False, wide: bool = False) -> list[str]:
-    """A line with a head, moved sideways by `shift` pixels."""
-    length = math.dist(start, end)
-    dx, dy = (end[0] - start[0]) / length, (end[1] - start[1]) / length
-    start, end = ((x - dy * shift, y + dx * shift) for x, y in (start, end))
-    neck = end[0] - 11 * dx, end[1] - 11 * dy
-    corners = [end, (neck[0] - 5 * dy, neck[1] + 5 * dx), (neck[0] + 5 * dy, neck[1] - 5 * dx)]
-    return [svg.line(*start, *neck, stroke=color, stroke_width=4 if wide else 2.5, stroke_dasharray="6 4" if dashed else None),
-            svg.path("M" + "L".join(f"{svg.number(x)} {svg.number(y)}" for x, y in corners) + "z", fill=color)]
 
 
 def _vector(vector: Sequence[int]) -> str:
@@ -217,6 +214,7 @@ LABELS, CELLS, CELL, GAP = 10, 124, 44, 12  # left edge of labels, of cells; wid
 TOP, ROWS, TALLEST = 48, 272, 36  # top of the rows, pixels for all of them, height of one at most
 RIGHT, BAR, PER_UNIT = 520, 620, 148  # left edge of the right half, of its bars; pixels for an error of 1
 POSITIVE, NEGATIVE, STRONGEST = "#7f6bb3", "#d97c1a", 1.5  # purple and orange, full color from this value on
+MARK = "#cf0b2b"  # where an error is with every head at 100 percent
 
 
 def draw_gains(h: int, d_model: int, **gain: int) -> Picture:
@@ -225,12 +223,12 @@ def draw_gains(h: int, d_model: int, **gain: int) -> Picture:
     layer, gains = measured(h, d_model), torch.tensor(percent, dtype=torch.float64) / 100
     now, full = layer.errors(gains).tolist(), layer.errors(torch.ones_like(gains)).tolist()
     parts = [*_contributions(layer, gains, percent), *_error_bars(now, full), *_interference(layer, gains)]
-    listed = ", ".join(f"{value}" for value in percent)
-    alt = (f"Left, one token's output in eight channels: a row for each of {h} heads at gains {listed} percent, their sum, and the target. "
-           f"Right, the errors over all tokens: relation a {now[0]:.2f}, relation b {now[1]:.2f}; and the mean squares of the heads "
-           "one by one and of their sum.")
-    status = (f"h = {h}, d_model = {d_model}, gains {listed} %: error {now[0]:.2f} on relation a, {now[1]:.2f} on relation b. "
-              f"With every head at 100 %: {full[0]:.2f} and {full[1]:.2f}.")
+    listed = ", ".join(map(str, percent))
+    alt = (f"Left, one token's output in eight channels: a row for each of {h} heads at gains {listed} percent, their sum, "
+           f"and the target. Right, the errors over all tokens: relation a {now[0]:.2f}, relation b {now[1]:.2f}; and the mean "
+           "squares of the heads one by one and of their sum.")
+    status = (f"h = {h}, d_model = {d_model}, gains {listed} %: error {now[0]:.2f} on relation a, "
+              f"{now[1]:.2f} on relation b.")
     return Picture(svg.svg(WIDTH, HEIGHT, *parts, alt=alt), alt, status, WIDTH)
 
 
@@ -238,7 +236,8 @@ def _contributions(layer: Measured, gains: torch.Tensor, percent: Sequence[int])
     """The left half: rows that add up."""
     parts = [svg.text(LABELS, 18, "one token: what each head adds to the output", font_weight="600")]
     for n, relation in enumerate(RELATIONS):
-        parts.append(svg.text(_cell_left(n, 0), 40, f"relation {relation}, channels {4 * n + 1} to {4 * n + 4}", fill=svg.MUTED))
+        words = f"relation {relation}, channels {4 * n + 1} to {4 * n + 4}"
+        parts.append(svg.text(_cell_left(n, 0), 40, words, fill=svg.MUTED))
     written = layer.token * gains[:, None, None]  # [h, n, numbers]
     row, top = min(TALLEST, ROWS / (len(percent) + 2)), TOP
     for i, value in enumerate(percent):
@@ -265,9 +264,10 @@ def _row(numbers: torch.Tensor, top: float, height: float) -> list[str]:
     for n, relation in enumerate(numbers.tolist()):
         for k, value in enumerate(relation):
             color, strength = POSITIVE if value > 0 else NEGATIVE, min(abs(value) / STRONGEST, 1) * 0.85
-            parts += [svg.rect(_cell_left(n, k) + 1, top + 1, CELL - 2, height - 2, fill=color, fill_opacity=f"{strength:.2f}",
+            left = _cell_left(n, k)
+            parts += [svg.rect(left + 1, top + 1, CELL - 2, height - 2, fill=color, fill_opacity=f"{strength:.2f}",
                                stroke=svg.RULE, stroke_width=0.5),
-                      svg.text(_cell_left(n, k) + CELL / 2, top + height / 2 + 5, _signed(value), anchor="middle", size=12)]
+                      svg.text(left + CELL / 2, top + height / 2 + 5, _signed(value), anchor="middle", size=12)]
     return parts
 
 
@@ -284,11 +284,13 @@ def _error_bars(now: Sequence[float], full: Sequence[float]) -> list[str]:
     for n, relation in enumerate(RELATIONS):
         y = 48 + n * 30
         length = PER_UNIT * min(max(now[n], 0), 1.15)
-        parts += [svg.text(RIGHT, y + 18, f"relation {relation}"), svg.rect(BAR, y + 4, max(length, 1.5), 18, fill=svg.INK, fill_opacity=0.6),
+        mark = BAR + PER_UNIT * full[n]
+        parts += [svg.text(RIGHT, y + 18, f"relation {relation}"),
+                  svg.rect(BAR, y + 4, max(length, 1.5), 18, fill=svg.INK, fill_opacity=0.6),
                   svg.line(BAR, y + 1, BAR, y + 25, stroke=svg.INK),
-                  svg.line(BAR + PER_UNIT * full[n], y, BAR + PER_UNIT * full[n], y + 26, stroke=HEAD_COLORS[9], stroke_width=2.5),
+                  svg.line(mark, y, mark, y + 26, stroke=MARK, stroke_width=2.5),
                   svg.text(WIDTH - 8, y + 18, f"{now[n]:.2f}", anchor="end", font_weight="600")]
-    parts += [svg.line(RIGHT + 4, 114, RIGHT + 4, 128, stroke=HEAD_COLORS[9], stroke_width=2.5),
+    parts += [svg.line(RIGHT + 4, 114, RIGHT + 4, 128, stroke=MARK, stroke_width=2.5),
               svg.text(RIGHT + 14, 126, "every head at 100 %", fill=svg.MUTED)]
     return parts
 
@@ -303,9 +305,9 @@ def _interference(layer: Measured, gains: torch.Tensor) -> list[str]:
             ("the heads", [_meeting(*pair) for pair in zip(apart, together)])]
     for i, (name, words) in enumerate(rows):
         y = 200 + 24 * i
-        parts.append(svg.text(RIGHT, y, name, fill=svg.MUTED if i == 0 else svg.INK))
-        parts += [svg.text(x, y, word, anchor="middle", font_weight="600" if i else None, fill=svg.MUTED if i == 0 else svg.INK)
-                  for x, word in zip(columns, words)]
+        ink, weight = (svg.INK, "600") if i else (svg.MUTED, None)
+        parts.append(svg.text(RIGHT, y, name, fill=ink))
+        parts += [svg.text(x, y, word, anchor="middle", font_weight=weight, fill=ink) for x, word in zip(columns, words)]
     return parts
 
 
@@ -318,12 +320,13 @@ def _meeting(apart: float, together: float) -> str:
 
 
 def _refuse_gain(name: str):
-    return lambda value, _: None if 0 <= value <= MOST_GAIN else f"{name} = {value} is not possible here: a gain is 0 to {MOST_GAIN} percent."
+    return lambda value, _: (None if 0 <= value <= MOST_GAIN else
+                             f"{name} = {value} is not possible here: a gain is 0 to {MOST_GAIN} percent.")
 
 
 def gains_explorer() -> Explorer:
     """Stored two-relation layers with a gain for each head."""
-    gains = [Slider(f"gain_{i}", GAINS, 100, label=f"head {i} %", refuse=_refuse_gain(f"head {i}"),
+    gains = [Slider(f"gain_{i}", GAINS, 100, label=f"head {i}", refuse=_refuse_gain(f"head {i}"),
                     shown=lambda state, i=i: state["h"] >= i) for i in range(1, MOST + 1)]
 
     def preset(*percent, rest=100):
@@ -340,8 +343,8 @@ def merge_quiz() -> Quiz:
     return Quiz(
         "out is a new, contiguous [B, h, T, d_k]. Which line gives each token's channels, head 1's first, then head 2's?",
         Option("out.reshape(B, T, h * d_k)",
-               "The shape is right, but reshape reads the memory in order, and there all tokens of head 1 come before any of head 2. "
-               "Each row would mix tokens."),
+               "The shape is right, but reshape reads the memory in order, and there all tokens of head 1 come before any of "
+               "head 2. Each row would mix tokens."),
         Option("out.transpose(1, 2).view(B, T, h * d_k)",
                "The right idea, and torch refuses: after the transpose h and d_k do not lie side by side in memory, so no stride "
                "walks through both."),
@@ -360,8 +363,8 @@ def meeting_quiz() -> Quiz:
         Option("before: head 2's channels; after: head 2's channels",
                "W_O is a full matrix. The rows that head 2 meets have an entry in every output channel."),
         Option("before: head 2's channels; after: in general all d_model channels",
-               "Before W_O the heads stay apart. Each row of W_O then writes into every output channel, unless it has zeros there.",
-               right=True),
+               "Before W_O the heads stay apart. Each row of W_O then writes into every output channel, unless it has zeros "
+               "there.", right=True),
         Option("before: none; after: all channels",
                "The head's output is its pattern times its values, so new values change it at once."))
 
@@ -374,7 +377,8 @@ def lost_head_quiz() -> Quiz:
         Option("both relations get about half as good",
                "That would be so if each head carried half of both. Here the training came to another division of labor."),
         Option("one relation is lost, error 1.00; the other stays at 0.00",
-               "In this layer each head serves one relation. What it wrote is missing; the other head's part is untouched.", right=True),
+               "In this layer each head serves one relation. What it wrote is missing; the other head's part is untouched.",
+               right=True),
         Option("the output is wrong everywhere, because W_O expects two heads",
                "W_O expects 2 d_k numbers and gets them; half are 0. The output is a sum, and one term of it is 0."))
 
@@ -387,6 +391,7 @@ def mask_quiz() -> Quiz:
         Option("torch raises an error, because the mask is boolean",
                "A boolean mask is welcome. It is only read with the opposite meaning."),
         Option("each token sees only later tokens; the last one sees none and becomes NaN",
-               "True means blocked there, so the past is blocked and the future is open. The last row has nothing left.", right=True),
+               "True means blocked there, so the past is blocked and the future is open. The last row has nothing left.",
+               right=True),
         Option("it is ignored unless is_causal=True",
                "attn_mask is always applied; is_causal is only a hint about its form."))

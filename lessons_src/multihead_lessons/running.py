@@ -62,7 +62,7 @@ class Elsewhere(ABC):
 
     @abstractmethod
     def outcome(self, run: Callable[[Any, Any], Any], case: Any) -> Outcome:
-        """What `call` gives for `run(answer, case)`. `run` is a function of this module."""
+        """What `call` gives for `run(answer, case)`. `run` is a function of `multihead_lessons.calling`."""
 
     @abstractmethod
     def own_helpers(self, references: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,16 +71,6 @@ class Elsewhere(ABC):
     @abstractmethod
     def standing_in(self, helpers: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
         """Meanwhile the learner's names mean the references."""
-
-
-# How an answer is called with a case. These run where the answer runs, so they know nothing of the exercises.
-
-def plainly(answer: Any, case: Any) -> Any:
-    """A function, with the case's arguments."""
-    return answer(*case.args, **case.kwargs)
-
-
-# One guarded call
 
 
 def call(function: Callable[[], Any], inputs: Any, library: Iterable[Any] = ()) -> Outcome:

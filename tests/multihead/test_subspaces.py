@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from multihead.subspaces import (
+    angle_density,
     condition_number,
     decompose,
     floor,
@@ -620,6 +621,33 @@ def test_largest_cosine_limit():
     for ratio in (0.0, -0.1, 0.51, 1.0, math.nan):
         with pytest.raises(ValueError, match=f"above 0 and at most 1/2; got {ratio}"):
             largest_cosine_limit(ratio)
+
+
+@pytest.mark.parametrize("ratio", [1 / 2, 1 / 3, 1 / 12, 1 / 64])
+def test_angle_density_is_one_in_all_with_the_ratio_as_mean_squared_cosine(ratio):
+    smallest = math.acos(largest_cosine_limit(ratio))
+    step = (math.pi / 2 - smallest) / 20_000
+    angles = [smallest + step * (n + 0.5) for n in range(20_000)]
+    densities = [angle_density(angle, ratio) for angle in angles]
+    assert sum(densities) * step == pytest.approx(1, abs=1e-5)
+    assert sum(p * math.cos(x) ** 2 for p, x in zip(densities, angles)) * step == pytest.approx(ratio, abs=1e-5)
+    assert ratio == 1 / 2 or angle_density(0.99 * smallest, ratio) == 0
+
+
+def test_angles_of_two_random_halves_are_spread_evenly():
+    for angle in (1e-3, 0.5, math.pi / 2):
+        assert angle_density(angle, 1 / 2) == pytest.approx(2 / math.pi)
+
+
+@pytest.mark.parametrize("h", [2, 4, 12])
+def test_random_subspaces_follow_the_angle_density(h):
+    """The share of angles below each of some angles, measured and integrated."""
+    bases = [basis.double() for basis in random_bases(384, h, torch.Generator().manual_seed(1))]
+    angles = torch.cat([principal_angles(bases[0], other) for other in bases[1:]])
+    for degrees in (50, 60, 70, 80):
+        step = math.radians(degrees) / 2000
+        below = sum(angle_density(step * (n + 0.5), 1 / h) for n in range(2000)) * step
+        assert (angles < math.radians(degrees)).double().mean().item() == pytest.approx(below, abs=0.02)
 
 
 def test_random_subspaces_come_close_to_the_limit():

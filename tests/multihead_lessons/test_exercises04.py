@@ -512,6 +512,16 @@ class OppositeSdpa(Plain):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=None if mask is None else ~mask)
 
 
+class TimeFirst(Plain):
+    def split(self, x):
+        return x.view(x.size(0), x.size(1) * self.h, self.d_k).transpose(0, 1).unflatten(0, (x.size(1), self.h))
+
+    def forward(self, x, mask=None):
+        T, B, d_model = x.shape
+        out = self.attend(*map(self.split, (self.w_q(x), self.w_k(x), self.w_v(x))), mask)
+        return self.w_o(out.permute(2, 0, 1, 3).reshape(T, B, d_model))
+
+
 class TorchsModuleTimeFirst(TorchsModule):
     def __init__(self, d_model, h):
         super().__init__(d_model, h)
@@ -551,7 +561,7 @@ class UntransposedTensors(Fused):
     (SlicesFirst, "sliced input"), (ListOfHeads, "not registered"), (ListOfLayers, "not registered"),
     (OutputKeptAsATensor, "not registered"), (ForgetsTheOutputLayer, "no W_O"), (HasNoOutputLayer, "no way in"), (AddsHeads, "narrow output"),
     (ThrowsTheFilledScoresAway, "mask ignored"), (TinyFill, "blocked scores at 0"), (OppositeSdpa, "mask inverted"),
-    (TorchsModuleTimeFirst, "over the batch"), (WithBiases, "biases"), (ActiveDropout, "random"), (DropoutInSdpa, "random"),
+    (TimeFirst, "over the batch"), (WithBiases, "biases"), (ActiveDropout, "random"), (DropoutInSdpa, "random"),
     (UntransposedTensors, "transposed weights")], ids=lambda value: getattr(value, "__name__", value))
 def test_wrong_layers_in_a_strangers_style_are_named(answer, slug):
     assert examine("MultiHeadAttention", answer).misconception == slug
@@ -626,6 +636,11 @@ class Shifted(Plain):
         return super().forward(x, mask).roll(1, dims=1)
 
 
+class EachTokenAlone(Plain):
+    def forward(self, x, mask=None):
+        return self.w_o(torch.tanh(self.w_v(x)))
+
+
 @pytest.mark.parametrize("answer, words", [
     (Unsplittable, "must raise an exception, and yours returns"),
     (IfMask, '"if mask:", raises RuntimeError: Boolean value of Tensor with more than one value is ambiguous This is the case with a mask'),
@@ -634,9 +649,11 @@ class Shifted(Plain):
     (ChangesX, "changes the tensor that it is given"),
     (WithoutSuper, "raises AttributeError: cannot assign module before Module.__init__() call"),
     (Shifted, "the values are not"),
+    (TorchsModuleTimeFirst, "sequences look at one another"),
+    (EachTokenAlone, "tokens never meet"),
     (lambda d_model, h: None, "builds no nn.Module"),
     (3, "must be a class or a function"),
-], ids=["no divisor", "if mask", "wide w_o", "float32", "changes x", "no super", "shifted", "None", "3"])
+], ids=["no divisor", "if mask", "wide w_o", "float32", "changes x", "no super", "shifted", "time-first module", "each token alone", "None", "3"])
 def test_other_layers_are_described(answer, words):
     assert words in sentence("MultiHeadAttention", answer)
 

@@ -53,6 +53,16 @@ def test_a_dependent_slider_keeps_its_value_or_takes_the_nearest_below(explorer,
     assert explorer.state["h"] == 4
 
 
+def test_a_handle_goes_home_before_its_options_change(explorer):
+    """A page clamps a handle that fewer options do not reach and reports that as a reader's move."""
+    seen = []
+    control(explorer, "h").slider.observe(lambda change: seen.append((change["name"], change["new"])), ["index", "_options_labels"])
+    control(explorer, "h").field.value = 16
+    control(explorer, "d_model").slider.value = 64
+    assert seen[1:3] == [("index", 0), ("_options_labels", ("1", "2", "4", "8", "16"))]
+    assert control(explorer, "h").slider.value == 16
+
+
 def test_a_typed_value_moves_the_slider(explorer):
     control(explorer, "h").field.value = 3
     assert control(explorer, "h").slider.value == 3 and 'role="status"' in explorer.view.value

@@ -24,7 +24,8 @@ from multihead_course.release import released
 PATIENCE = 600.0     # seconds after which a judge is taken to be stuck
 SAVE_EVERY = 5.0     # seconds
 PACKAGES = Path(__file__).resolve().parents[2]
-JUDGED_BY = ("multihead", "multihead_lessons/exercises", "multihead_lessons/running.py", "multihead_course/grading")
+JUDGED_BY = ("multihead", "multihead_lessons/exercises", "multihead_lessons/running.py", "multihead_lessons/calling.py",
+             *(f"multihead_course/grading/{name}.py" for name in ("handed_in", "judge", "remote", "sandbox", "wire", "worker")))
 
 
 @dataclass(frozen=True)

@@ -59,12 +59,19 @@ class Cell:
         return ASSIGNED_MAGIC.sub(r"\1None", MAGIC.sub(r"\1pass", self.source))
 
     @cached_property
-    def is_python(self) -> bool:
+    def tree(self) -> ast.Module | None:
+        """The source, parsed; None if it is not Python."""
         try:
-            ast.parse(self.python)
+            return ast.parse(self.python)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return False
-        return True
+            return None
+
+    @cached_property
+    def mentions(self) -> frozenset[str]:
+        """Every name and attribute in the source, wherever it stands."""
+        nodes = ast.walk(self.tree) if self.tree else ()
+        return frozenset(node.attr if isinstance(node, ast.Attribute) else node.id for node in nodes
+                         if isinstance(node, (ast.Attribute, ast.Name)))
 
     @cached_property
     def _names(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -92,8 +99,8 @@ def _inside(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
 
 # Reading
 
-def read(path: Path) -> tuple[list[Cell], bytes]:
-    """The cells of a notebook file and its bytes. Raises NeedsAPerson if nothing can be made of it."""
+def read(path: Path) -> list[Cell]:
+    """The cells of a notebook file. Raises NeedsAPerson if nothing can be made of it."""
     try:
         about = path.lstat()
         if not stat.S_ISREG(about.st_mode):
@@ -103,7 +110,7 @@ def read(path: Path) -> tuple[list[Cell], bytes]:
         content = path.read_bytes()
     except OSError as error:
         raise NeedsAPerson(f"{path.name} cannot be read: {error.strerror}.") from None
-    return cells_of(content, path.name), content
+    return cells_of(content, path.name)
 
 
 def cells_of(content: bytes, name: str) -> list[Cell]:
@@ -226,7 +233,7 @@ class Submission:
     def _is_lost_code(self, cell: Cell, written: Iterable[str]) -> bool:
         if cell.kind == "code" or cell.normal in self.release.texts.values():
             return False
-        return cell.is_python and bool(cell.binds & set(self.release.exercises) - set(written))
+        return cell.tree is not None and bool(cell.binds & set(self.release.exercises) - set(written))
 
     def attempted(self, exercise: str) -> bool:
         """Whether anything of the student's own has to do with it."""

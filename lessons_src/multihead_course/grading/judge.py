@@ -13,7 +13,7 @@ from multihead_lessons import exercises
 from multihead_lessons.exercises import Verdict, examine
 from multihead_lessons.running import TORCH_ATTENTION, EndedProcess
 
-TORCH_LAYERS = ("MultiheadAttention", "TransformerEncoderLayer", "TransformerDecoderLayer")
+TORCH_LAYERS = {"MultiheadAttention", "TransformerEncoderLayer", "TransformerDecoderLayer"}
 SHOWN_FAILURES = 3
 
 
@@ -26,10 +26,18 @@ def judge(control: socket.socket, limits: Limits, release: Released, folder: Pat
         submission = Submission(handed_in.read(path), release)
         program = _program(submission)
         marks = {exercise: _exercise(control, limits, submission, program, exercise, seed) for exercise in release.exercises}
+        questions = {question: _question(submission, question) for question in release.questions}
     except NeedsAPerson as reason:
         return for_a_person(release, name, str(reason))
-    questions = {question: _question(submission, question) for question in release.questions}
+    except ForkingProcessGone:
+        raise
+    except Exception as error:  # the grader's own fault must not become the student's
+        return for_a_person(release, name, _our_fault(error))
     return Record(name, "", marks, questions, notes)
+
+
+def _our_fault(error: Exception) -> str:
+    return f"the grader failed on this: {type(error).__name__}: {error}"
 
 
 def for_a_person(release: Released, notebook: str, reason: str) -> Record:
@@ -54,20 +62,20 @@ def _program(submission: Submission) -> Program:
 def _exercise(control: socket.socket, limits: Limits, submission: Submission, program: Program, name: str, seed: int) -> Mark:
     most = submission.release.exercises[name].points
     if not submission.attempted(name):
-        return Mark(NOT_ATTEMPTED, 0.0, most, "not attempted yet.")
+        return Mark(NOT_ATTEMPTED, 0, most, "not attempted yet.")
     try:
         with RemoteAnswer(control, limits, program, name) as answer:
             if name not in answer.found:
                 return _not_found(submission, program, name, answer.failures)
             kind = answer.found[name]
             verdict = examine(name, answer if kind is None else wire.stand_in(kind), seed=seed)
-            return _mark(verdict, most, answer, _torch_note(submission, verdict))
+            return _mark(verdict, most, answer, _torch_note(submission, name, verdict))
     except EndedProcess:
         return Mark(NEEDS_A_PERSON, None, most, "the cells of this notebook end or stop the process again and again.")
     except ForkingProcessGone:
         raise
-    except Exception as error:  # the grader's own fault must not become the student's
-        return Mark(NEEDS_A_PERSON, None, most, f"the grader failed on this answer: {type(error).__name__}: {error}")
+    except Exception as error:
+        return Mark(NEEDS_A_PERSON, None, most, _our_fault(error))
 
 
 def _mark(verdict: Verdict, most: float, answer: RemoteAnswer, notes: list[str]) -> Mark:
@@ -75,11 +83,11 @@ def _mark(verdict: Verdict, most: float, answer: RemoteAnswer, notes: list[str])
     if verdict.passed:
         return Mark(PASSED, most, most, verdict.message, None, notes)
     if verdict.misconception == exercises.NOT_ATTEMPTED:
-        return Mark(NOT_ATTEMPTED, 0.0, most, verdict.message, None, notes)
+        return Mark(NOT_ATTEMPTED, 0, most, verdict.message, None, notes)
     refused = answer.refused + [failure for failure in answer.failures if failure.refused]
     if refused and verdict.misconception == "unknown":
         return Mark(NEEDS_A_PERSON, None, most, _asks_too_much(refused[0]), None, notes)
-    return Mark(FAILED, 0.0, most, verdict.message, verdict.misconception, notes)
+    return Mark(FAILED, 0, most, verdict.message, verdict.misconception, notes)
 
 
 def _asks_too_much(refused: Failure) -> str:
@@ -91,11 +99,11 @@ def _not_found(submission: Submission, program: Program, name: str, failures: li
     most, cell = submission.release.exercises[name].points, submission.definition(name)
     own = [failure for failure in failures if failure.label == _label(program, cell)]
     if any(failure.kind == "LibraryMissing" for failure in own):
-        return Mark(FAILED, 0.0, most, f"this uses the library's own {name}; write it yourself.", "library")
+        return Mark(FAILED, 0, most, f"this uses the library's own {name}; write it yourself.", "library")
     if any(failure.refused for failure in own):
         return Mark(NEEDS_A_PERSON, None, most, _asks_too_much(own[0]))
     if own:
-        return Mark(FAILED, 0.0, most, f"there is no {name}, because its cell fails: {own[0]}", "cell fails")
+        return Mark(FAILED, 0, most, f"there is no {name}, because its cell fails: {own[0]}", "cell fails")
     if cell and name not in cell.binds and cell.binds:
         others = " and ".join(sorted(cell.binds))
         return Mark(NEEDS_A_PERSON, None, most, f"the cell of {name} defines {others}, and nothing here is named {name}.")
@@ -106,7 +114,8 @@ def _label(program: Program, cell: Cell | None) -> str | None:
     return next((label for label, source in program.cells if cell and source == cell.source), None)
 
 
-def _torch_note(submission: Submission, verdict: Verdict) -> list[str]:
+def _torch_note(submission: Submission, name: str, verdict: Verdict) -> list[str]:
     """What the fork says that it saw, and what stands in the source, which nobody can hide from."""
-    named = [word for word in (*TORCH_ATTENTION, *TORCH_LAYERS) if any(word in cell.source for cell in submission.own)]
+    cell = submission.definition(name)
+    named = sorted(cell.mentions & {*TORCH_ATTENTION, *TORCH_LAYERS}) if cell else []
     return list(verdict.notes) or [f"its source names torch's own {word}" for word in named]

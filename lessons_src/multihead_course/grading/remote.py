@@ -22,7 +22,8 @@ from typing import Any, TypeVar
 
 import multihead
 from multihead_course.grading import sandbox, wire
-from multihead_lessons.running import Elsewhere, EndedProcess, Outcome, TookTooLong, plainly
+from multihead_lessons import calling
+from multihead_lessons.running import Elsewhere, EndedProcess, Outcome, TookTooLong
 
 GRACE = 2.0  # seconds that a fork gets to notice by itself that its time is up
 STARTS = 6   # forks for one answer: each statement that ends the process or hangs is skipped in the next
@@ -279,7 +280,7 @@ class RemoteAnswer(Elsewhere):
     # What `examine` asks
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        outcome = self.outcome(plainly, types.SimpleNamespace(args=args, kwargs=kwargs))
+        outcome = self.outcome(calling.plainly, types.SimpleNamespace(args=args, kwargs=kwargs))
         if outcome.failed:
             raise outcome.error
         return outcome.value
@@ -296,7 +297,8 @@ class RemoteAnswer(Elsewhere):
         return outcome
 
     def _read_outcome(self, reply: dict) -> RemoteOutcome:
-        outcome = RemoteOutcome(changed_inputs=bool(reply["changed"]), drew_random_numbers=bool(reply["drew"]),
+        outcome = RemoteOutcome(differentiable=bool(reply["differentiable"]), changed_inputs=bool(reply["changed"]),
+                                drew_random_numbers=bool(reply["drew"]),
                                 seen={name for name in reply["seen"] if name in SEEN})
         if "error" not in reply:
             outcome.value = reply["value"]
@@ -324,11 +326,11 @@ class RemoteAnswer(Elsewhere):
 
 
 def _exception(failure: Failure) -> BaseException:
-    """An exception as it was raised there, without its traceback: of a built-in class where there is one of that name."""
+    """An exception as it was raised there, without its traceback: of a built-in class or one of ours where that has its name."""
     if failure.kind == "TookTooLong":
         error: BaseException = TookTooLong()
     else:
-        kind = getattr(builtins, failure.kind, None)
+        kind = getattr(builtins, failure.kind, None) or getattr(calling, failure.kind, None)
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             kind = type(failure.kind, (Exception,), {})
         try:

@@ -14,7 +14,6 @@ import errno
 import mmap
 import os
 import platform
-import resource
 import socket
 import struct
 import sys
@@ -53,7 +52,10 @@ FORBIDDEN = {
 CLONE, CLONE3, TGKILL, PRLIMIT = (56, 220), (435, 435), (234, 131), (302, 261)
 CLONE_THREAD = 0x10000
 
-_libc = ctypes.CDLL(None, use_errno=True)
+if sys.platform == "linux":
+    import resource
+
+    _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)

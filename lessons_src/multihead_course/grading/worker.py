@@ -30,7 +30,7 @@ from traitlets.config import Config
 
 import multihead
 from multihead_course.grading import sandbox, wire
-from multihead_lessons import running
+from multihead_lessons import calling, running
 
 TEXT_LIMIT = 300  # characters of an exception's text that are sent
 
@@ -171,9 +171,10 @@ class Submission:
     def call(self, name: str, run: str, args: tuple, kwargs: dict) -> dict:
         """One guarded call of the student's object, as `running.call` sees it."""
         answer, case = self.names[name], types.SimpleNamespace(args=args, kwargs=kwargs)
-        outcome = running.call(lambda: getattr(running, run)(answer, case), [*args, *kwargs.values()])
+        outcome = running.call(lambda: getattr(calling, run)(answer, case), [*args, *kwargs.values()])
         self.returned.append(outcome.returned)
-        seen = {"changed": outcome.changed_inputs, "drew": outcome.drew_random_numbers, "seen": sorted(outcome.seen)}
+        seen = {"differentiable": outcome.differentiable, "changed": outcome.changed_inputs, "drew": outcome.drew_random_numbers,
+                "seen": sorted(outcome.seen)}
         if outcome.failed:
             return {"error": _error(outcome.error, running.where(outcome.error, answer))} | seen
         try:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import multihead
-from multihead_lessons import running
+from multihead_lessons import calling
 
 Answer = Callable[..., Any]
 
@@ -51,7 +51,7 @@ class Exercise:
 
     reference:  the model solution; the same object fills the stub in the solution edition
     draw:       generator -> cases; sizes differ from each other and from 1, values are unsaturated
-    run:        how an answer is called with a case: a function of `multihead_lessons.running`
+    run:        how an answer is called with a case: a function of `multihead_lessons.calling`
     axes:       names of the output's axes, to say where values differ
     probes:     (answer, generator) -> sentence or None: properties that narrow down what no misconception explains
     picture:    answer -> SVG of wanted and found, or None; for layout mistakes
@@ -66,7 +66,7 @@ class Exercise:
     probes: Sequence[Callable[[Answer, torch.Generator], str | None]] = ()
     picture: Callable[[Answer], Any] | None = None
     may_draw: bool = False
-    run: Callable[[Answer, Case], Any] = running.plainly
+    run: Callable[[Answer, Case], Any] = calling.plainly
 
     @property
     def library(self) -> tuple[Answer, ...]:

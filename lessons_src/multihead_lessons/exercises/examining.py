@@ -179,7 +179,9 @@ def difference(expected: Any, found: Any, name: str = "the result") -> str | Non
     if isinstance(expected, (int, float)):
         if isinstance(found, bool) or not isinstance(found, (int, float)):
             return f"{name} must be {_kind(expected)}; you return {_kind(found)}."
-        return None if math.isclose(found, expected, rel_tol=1e-9, abs_tol=1e-12) else VALUES
+        # A number with decimals may have passed through float32.
+        relative, absolute = (1e-5, 1e-8) if isinstance(expected, float) else (1e-9, 1e-12)
+        return None if math.isclose(found, expected, rel_tol=relative, abs_tol=absolute) else VALUES
     return None if type(found) is type(expected) and found == expected else VALUES
 
 
@@ -224,7 +226,7 @@ def _described(exercise: Exercise, answer: Any, case: Case, expected: Outcome, f
     if found.failed:
         text = str(found.error).strip().splitlines()
         reason = f": {text[0][:200]}" if text else ""
-        return f"{where(found.error, answer)} raises {type(found.error).__name__}{reason}"
+        return f"{where(found.error, answer)} raises {type(found.error).__name__}{reason.rstrip('.')}."
     sentence = difference(expected.value, found.value)
     if sentence is None:
         return "the values are right, but no gradient flows back to the input: do not detach, and do not go through NumPy."

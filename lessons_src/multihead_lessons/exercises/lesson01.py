@@ -36,18 +36,22 @@ def _draw_attention(generator: torch.Generator) -> list[Case]:
         Case((*inputs(B, h), mask(T_q, T_k)), about="one mask [T_q, T_k] for all"),
         Case((*inputs(B, h), mask(B, 1, T_q, T_k)), about="one mask for each sequence, [B, 1, T_q, T_k]"),
         Case((*inputs(B, h), mask(B, 1, 1, T_k)), about="a mask of keys, [B, 1, 1, T_k]"),
-        Case(inputs(B, h, dtype=torch.float64), {"mask": mask(B, h, T_q, T_k)}, about="one mask for each head, and float64 numbers"),
+        Case(inputs(B, h, dtype=torch.float64), {"mask": mask(B, h, T_q, T_k)}, about="one mask for each "
+                                                                                      "head, and float64 "
+                                                                                      "numbers"),
         Case((*inputs(B), mask(T_q, T_k)), about="three axes, [B, T, d]"),
         Case(inputs(), about="two axes, [T, d]"),
         Case(tuple(parts), about="inputs that are transposed views and require a gradient"),
     ]
 
 
-def attention_variant(q, k, v, mask=None, scale="sqrt d_k", axis=-1, blocking="-inf", returned="both", values="v"):
+def attention_variant(q, k, v, mask=None, scale="sqrt "
+                                                "d_k", axis=-1, blocking="-inf", returned="both", values="v"):
     """attention with its choices open: the divisor, the axis of the softmax, what a mask does, what is returned, what is blended."""
     d_k = q.shape[-1]
     h = q.shape[1] if q.ndim == 4 else 1
-    divisor = {"sqrt d_k": math.sqrt(d_k), "none": 1, "after": 1, "d_k": d_k, "sqrt d_model": math.sqrt(h * d_k), "up": 1 / math.sqrt(d_k),
+    divisor = {"sqrt d_k": math.sqrt(d_k), "none": 1, "after": 1, "d_k": d_k, "sqrt "
+                                                                              "d_model": math.sqrt(h * d_k), "up": 1 / math.sqrt(d_k),
                "sqrt d_v": math.sqrt(v.shape[-1]), "sqrt T_k": math.sqrt(k.shape[-2]), "fixed": 8}[scale]
     scores = q @ k.mT / divisor
     weights = _softmax(_blocked(scores, mask, blocking), axis)
@@ -57,7 +61,8 @@ def attention_variant(q, k, v, mask=None, scale="sqrt d_k", axis=-1, blocking="-
         weights = weights / math.sqrt(d_k)
     output = weights @ {"v": v, "k": k}[values]
     return {"both": lambda: (output, weights), "exchanged": lambda: (weights, output), "output": lambda: output, "weights": lambda: weights,
-            "scores": lambda: (output, scores), "masked scores": lambda: (output, _blocked(scores, mask, blocking)),
+            "scores": lambda: (output, scores), "masked "
+                                                "scores": lambda: (output, _blocked(scores, mask, blocking)),
             "unmasked": lambda: (output, _softmax(scores, axis))}[returned]()
 
 
@@ -86,70 +91,88 @@ def _mistake(slug: str, sentence: str, **changes) -> Misconception:
     return Misconception(slug, sentence, partial(attention_variant, **changes))
 
 
-SCORES_RETURNED = ("The second result holds the scores. Return the weights, that is, the scores after the softmax: each row sums to 1.")
+SCORES_RETURNED = ("The second result holds the scores. Return the weights, that is, the scores after the "
+                   "softmax: each row sums to 1.")
 
 WRONG_AXES = (
     (-2, "over the queries", (
-        "Your softmax runs over the queries, so columns sum to 1. Each query shares out one unit of attention over the keys: "
-        "softmax over the last axis, dim=-1.")),
+        "Your softmax runs over the queries, so columns sum to 1. Each query shares out one unit of "
+        "attention over the keys: softmax over the last axis, dim=-1.")),
     (1, "over axis 1", (
-        "Your softmax runs over axis 1, counted from the front. What that axis is depends on how many axes come before; with four it is the "
-        "head. The keys are the last axis: dim=-1.")),
+        "Your softmax runs over axis 1, counted from the front. What that axis is depends on how many axes "
+        "come before; with four it is the head. The keys are the last axis: dim=-1.")),
     (0, "over axis 0", (
-        "Your softmax runs over axis 0, the first. With leading axes that is the batch. The keys are the last axis: dim=-1.")),
+        "Your softmax runs over axis 0, the first. With leading axes that is the batch. The keys are the "
+        "last axis: dim=-1.")),
 )
 
 ATTENTION_MISTAKES = (
     _mistake("not scaled", (
-        "The scores are not scaled. A dot product of d_k random terms has a standard deviation of sqrt(d_k); divide by it, "
-        "so that the softmax does not saturate as d_k grows."), scale="none"),
-    _mistake("divided by d_k", "You divide the scores by d_k. Divide by its square root, math.sqrt(d_k).", scale="d_k"),
+        "The scores are not scaled. A dot product of d_k random terms has a standard deviation of sqrt(d_k); "
+        "divide by it, so that the softmax does not saturate as d_k grows."), scale="none"),
+    _mistake("divided by d_k", "You divide the scores by d_k. Divide by its square root, "
+                               "math.sqrt(d_k).", scale="d_k"),
     _mistake("sqrt of d_model", (
-        "You divide by the square root of h d_k, the width of all heads together. A score is a dot product inside one head: "
-        "d_k terms, so sqrt(d_k), the last size of q."), scale="sqrt d_model"),
-    _mistake("sqrt of d_v", "You divide by sqrt(d_v), taken from v. The scores come from q and k: divide by sqrt(d_k).", scale="sqrt d_v"),
+        "You divide by the square root of h d_k, the width of all heads together. A score is a dot product "
+        "inside one head: d_k terms, so sqrt(d_k), the last size of q."), scale="sqrt d_model"),
+    _mistake("sqrt of d_v", "You divide by sqrt(d_v), taken from v. The scores come from q and k: divide by "
+                            "sqrt(d_k).", scale="sqrt "
+                                                                                                                               "d_v"),
     _mistake("sqrt of T_k", (
-        "You divide by the square root of the number of keys. A score has d_k terms, however many keys there are: read "
-        "d_k from the last axis of q."), scale="sqrt T_k"),
+        "You divide by the square root of the number of keys. A score has d_k terms, however many keys there "
+        "are: read d_k from the last axis of q."), scale="sqrt T_k"),
     _mistake("scaled up", "You multiply the scores by sqrt(d_k). Divide.", scale="up"),
-    _mistake("fixed scale", "You divide by 8 whatever d_k is; that is sqrt(64). Take d_k from the last axis of q.", scale="fixed"),
+    _mistake("fixed scale", "You divide by 8 whatever d_k is; that is sqrt(64). Take d_k from the last axis "
+                            "of q.", scale="fixed"),
     _mistake("scaled after the softmax", (
-        "You scale the weights, after the softmax, so their rows no longer sum to 1. Scale the scores, before it."), scale="after"),
+        "You scale the weights, after the softmax, so their rows no longer sum to 1. Scale the scores, "
+        "before it."), scale="after"),
     # Over another axis a whole line may be blocked: then -inf gives NaN, and a finite fill does not.
     *(_mistake(slug, sentence, axis=axis, **fill) for axis, slug, sentence in WRONG_AXES for fill in ({}, {"blocking": "finite"})),
-    _mistake("over everything", "Your weights sum to 1 all together. Each row, one for each query, must sum to 1: softmax over dim=-1.",
+    _mistake("over everything", "Your weights sum to 1 all together. Each row, one for each query, must sum "
+                                "to 1: softmax over dim=-1.",
              axis="all"),
-    _mistake("no softmax", "Your weights are the scores themselves. Apply a softmax over the keys, so that each row sums to 1.", axis="none"),
+    _mistake("no softmax", "Your weights are the scores themselves. Apply a softmax over the keys, so that "
+                           "each row sums to 1.", axis="none"),
     _mistake("mask ignored", (
-        "The mask has no effect. Is it used? masked_fill returns a new tensor and leaves the old one as it was: keep its result."),
+        "The mask has no effect. Is it used? masked_fill returns a new tensor and leaves the old one as it "
+        "was: keep its result."),
         blocking="ignored"),
     _mistake("mask inverted", (
-        "You block what the mask allows. Here True means that the query may attend to the key; fill where the mask is False."),
+        "You block what the mask allows. Here True means that the query may attend to the key; fill where "
+        "the mask is False."),
         blocking="inverted"),
     _mistake("blocked scores near 0", (
-        "A blocked score becomes 0, or nearly (1e-9 is not -1e9), and e^0 = 1 is a full share. Fill with -inf before the softmax, so "
-        "that the weight is exactly 0."), blocking="zero"),
+        "A blocked score becomes 0, or nearly (1e-9 is not -1e9), and e^0 = 1 is a full share. Fill with "
+        "-inf before the softmax, so that the weight is exactly 0."), blocking="zero"),
     _mistake("mask added", (
-        "You add the mask, as 0 and 1, to the scores. That raises the allowed ones a little and blocks nothing. Fill the blocked "
-        "scores with -inf."), blocking="added"),
+        "You add the mask, as 0 and 1, to the scores. That raises the allowed ones a little and blocks "
+        "nothing. Fill the blocked scores with -inf."), blocking="added"),
     _mistake("mask after the softmax", (
-        "You set weights to 0 after the softmax and do not share them out again: rows sum to less than 1. Block the scores before the "
-        "softmax."), blocking="after"),
-    _mistake("filled with +inf", "You fill blocked scores with +inf, and the softmax of +inf is NaN. Fill with -inf.", blocking="+inf"),
+        "You set weights to 0 after the softmax and do not share them out again: rows sum to less than 1. "
+        "Block the scores before the softmax."), blocking="after"),
+    _mistake("filled with +inf", "You fill blocked scores with +inf, and the softmax of +inf is NaN. Fill "
+                                 "with -inf.", blocking="+inf"),
     _mistake("mask axis inserted", (
-        "You insert an axis into the mask. It already broadcasts to the scores' shape [..., T_q, T_k], aligned from the right: use it "
-        "as it is."), blocking="axis"),
+        "You insert an axis into the mask. It already broadcasts to the scores' shape [..., T_q, T_k], "
+        "aligned from the right: use it as it is."), blocking="axis"),
     _mistake("always causal", (
-        "You apply a causal mask of your own. Block what the mask that is given blocks, and nothing when it is None."), blocking="causal"),
-    _mistake("order exchanged", "You return (weights, output). The exercise asks for (output, weights).", returned="exchanged"),
-    _mistake("only the output", "You return the output alone. The exercise asks for two things: (output, weights).", returned="output"),
-    _mistake("only the weights", "You return the weights alone. Blend v with them, and return (output, weights).", returned="weights"),
+        "You apply a causal mask of your own. Block what the mask that is given blocks, and nothing when it "
+        "is None."), blocking="causal"),
+    _mistake("order exchanged", "You return (weights, output). The exercise asks for (output, "
+                                "weights).", returned="exchanged"),
+    _mistake("only the output", "You return the output alone. The exercise asks for two things: (output, "
+                                "weights).", returned="output"),
+    _mistake("only the weights", "You return the weights alone. Blend v with them, and return (output, "
+                                 "weights).", returned="weights"),
     _mistake("scores returned", SCORES_RETURNED, returned="scores"),
     _mistake("scores returned", SCORES_RETURNED, returned="masked scores"),
     _mistake("weights without the mask", (
-        "The output is right, but the weights that you return are not those that made it: the mask is missing in them."),
+        "The output is right, but the weights that you return are not those that made it: the mask is "
+        "missing in them."),
         returned="unmasked"),
-    _mistake("keys as values", "You blend the keys. Scores come from q and k; what the weights blend is v.", values="k"),
+    _mistake("keys as values", "You blend the keys. Scores come from q and k; what the weights blend is "
+                               "v.", values="k"),
 )
 
 
@@ -193,8 +216,8 @@ def blocked_keys_do_not_leak(answer: Answer, generator: torch.Generator) -> str 
         return None
     if bool((found[0] - other[0])[..., :-1, :].abs().max() < 1e-4):
         return None
-    return ("a blocked key still counts: under a causal mask the last token changes the outputs of earlier tokens. Make blocked scores -inf "
-            "(or at least -1e9) before the softmax.")
+    return ("a blocked key still counts: under a causal mask the last token changes the outputs of earlier "
+            "tokens. Make blocked scores -inf (or at least -1e9) before the softmax.")
 
 
 def scores_have_the_right_scale(answer: Answer, generator: torch.Generator) -> str | None:
@@ -250,7 +273,8 @@ def weights_picture(answer: Answer) -> Picture | None:
         parts += _table_of_weights(left, title, weights, wanted)
     differ = int(((wanted - yours).abs() >= 5e-3).sum() + yours.isnan().sum())
     alt = f"Weights of three queries over four keys, wanted and yours, with the sum of each row: {differ} of 12 weights differ."
-    return Picture(svg.svg(790, 190, *parts, alt=alt), alt, f"{differ} of 12 weights differ; dashed frames.", 790)
+    return Picture(svg.svg(790, 190, *parts, alt=alt), alt, f"{differ} of 12 weights differ; dashed "
+                                                            "frames.", 790)
 
 
 def _table_of_weights(left: float, title: str, weights: torch.Tensor, wanted: torch.Tensor) -> list[str]:
@@ -291,7 +315,10 @@ def blend_errors(p):
 def _draw_blend(generator: torch.Generator) -> list[Case]:
     """Shares on both sides of one half, away from it and from the ends; then the ends and the middle."""
     small, large = (0.1 + 0.3 * torch.rand(2, generator=generator, dtype=torch.float64)).tolist()
-    return [Case((small,)), Case((1 - large,), about="another p"), Case((0.0,), about="p = 0"), Case((1.0,), about="p = 1"),
+    return [Case((small,)), Case((1 - large,), about="another p"), Case((0.0,), about="p = "
+                                                                                      "0"), Case((1.0,), about="p "
+                                                                                                                   "= "
+                                                                                                                   "1"),
             Case((0.5,), about="p = 1/2")]
 
 
@@ -302,25 +329,31 @@ def _errors(form):
 
 BLEND_MISTAKES = (
     Misconception("exchanged", (
-        "The two errors are exchanged (or you return what is explained instead of what is missed). p is the weight of the token that holds "
-        "a: the larger p, the smaller err_a."), _errors(lambda p, q: p**2 / (p**2 + q**2))),
+        "The two errors are exchanged (or you return what is explained instead of what is missed). p is the "
+        "weight of the token that holds a: the larger p, the smaller "
+        "err_a."), _errors(lambda p, q: p**2 / (p**2 + q**2))),
     Misconception("not squared", (
-        "You share out the weights themselves. Errors are mean squares: the blend holds p² of the one variance and q² of the other."),
+        "You share out the weights themselves. Errors are mean squares: the blend holds p² of the one "
+        "variance and q² of the other."),
         _errors(lambda p, q: q)),
     Misconception("no read-out", (
-        "You compare the blend with a as it stands: E(p a + q a' - a)² = (1 - p)² + q². A read-out may multiply the blend first. Which factor "
-        "makes the error least?"), _errors(lambda p, q: 2 * q**2)),
+        "You compare the blend with a as it stands: E(p a + q a' - a)² = (1 - p)² + q². A read-out may "
+        "multiply the blend first. Which factor makes the error least?"), _errors(lambda p, q: 2 * q**2)),
     Misconception("divided by p", (
-        "You read a as the blend divided by p. That removes the bias and keeps all of the other token, q²/p². A smaller factor, "
-        "p / (p² + q²), has a smaller error."), _errors(lambda p, q: q**2 / p**2)),
+        "You read a as the blend divided by p. That removes the bias and keeps all of the other token, "
+        "q²/p². A smaller factor, p / (p² + q²), has a smaller error."), _errors(lambda p, q: q**2 / p**2)),
     Misconception("not normalized", (
-        "You return the variance that the other token brings in, as it is. Compare it with the variance of the whole blend, p² + q²."),
+        "You return the variance that the other token brings in, as it is. Compare it with the variance of "
+        "the whole blend, p² + q²."),
         _errors(lambda p, q: q**2)),
-    Misconception("root", "You return root mean squares. The exercise asks for mean squares, so that the two add up to 1.",
+    Misconception("root", "You return root mean squares. The exercise asks for mean squares, so that the two "
+                          "add up to 1.",
                   _errors(lambda p, q: q / math.sqrt(p**2 + q**2))),
-    Misconception("half", "Your errors are half of what they should be: each is relative to the variance of its own need, so their sum is 1.",
+    Misconception("half", "Your errors are half of what they should be: each is relative to the variance of "
+                          "its own need, so their sum is 1.",
                   _errors(lambda p, q: q**2 / (2 * (p**2 + q**2)))),
-    Misconception("weight of the product", "You have the product p q in it. Values of two tokens are uncorrelated, so no mixed term is left.",
+    Misconception("weight of the product", "You have the product p q in it. Values of two tokens are "
+                                           "uncorrelated, so no mixed term is left.",
                   _errors(lambda p, q: p * q / (p**2 + q**2))),
 )
 
@@ -345,10 +378,12 @@ def _draw_rank(generator: torch.Generator) -> list[Case]:
     return [
         Case((patterns(h, T), maps(h, d))),
         Case((patterns(1, T).repeat(3, 1, 1), maps(3, d)), about="three heads with the same pattern"),
-        Case((patterns(4, 5), dependent), about="four heads with maps of which one is a combination of two others"),
+        Case((patterns(4, 5), dependent), about="four heads with maps of which one is a combination of two "
+                                                "others"),
         Case((looks, opposite), about="two heads that cancel, and a third"),
         Case((patterns(3, 1), maps(3, d)), about="T = 1, where every pattern is [[1]]"),
         Case((patterns(1, T), maps(1, d, d_k=d)), about="one head whose map has full rank"),
+        Case((patterns(2, T), torch.zeros(2, d, d, dtype=torch.float64)), about="maps that are all zero"),
         Case((patterns(2, 7, dtype=torch.float32), maps(2, 6, dtype=torch.float32)), about="float32 numbers"),
     ]
 
@@ -359,29 +394,38 @@ def _rank(matrix: torch.Tensor) -> int:
 
 RANK_MISTAKES = (
     Misconception("number of heads", (
-        "You count the heads. That is the most the rank can be; heads with dependent patterns, or dependent maps, count for less."),
+        "You count the heads. That is the most the rank can be; heads with dependent patterns, or dependent "
+        "maps, count for less."),
         lambda patterns, maps: len(patterns)),
-    Misconception("patterns only", "You take the rank of the patterns alone. Dependent maps lower the rank as well.",
+    Misconception("patterns only", "You take the rank of the patterns alone. Dependent maps lower the rank "
+                                   "as well.",
                   lambda patterns, maps: _rank(patterns.flatten(1))),
-    Misconception("maps only", "You take the rank of the maps alone. Dependent patterns lower the rank as well.",
+    Misconception("maps only", "You take the rank of the maps alone. Dependent patterns lower the rank as "
+                               "well.",
                   lambda patterns, maps: _rank(maps.flatten(1))),
     Misconception("smaller of two ranks", (
-        "You take the smaller of two ranks, of the patterns and of the maps. That is an upper bound. Heads with equal patterns and opposite "
-        "maps cancel, and then the rank is smaller than both: take the rank of their product, P^T Q."),
+        "You take the smaller of two ranks, of the patterns and of the maps. That is an upper bound. Heads "
+        "with equal patterns and opposite maps cancel, and then the rank is smaller than both: take the rank "
+        "of their product, P^T Q."),
         lambda patterns, maps: min(_rank(patterns.flatten(1)), _rank(maps.flatten(1)))),
     Misconception("ordinary rank", (
-        "You take the ordinary rank of the layer's matrix L. It counts dimensions of the output. Rearrange L first, so that each term "
-        "A kron M^T becomes a matrix of rank 1."), lambda patterns, maps: _rank(mh.layer_matrix(patterns, maps))),
+        "You take the ordinary rank of the layer's matrix L. It counts dimensions of the output. Rearrange L "
+        "first, so that each term A kron M^T becomes a matrix of rank "
+        "1."), lambda patterns, maps: _rank(mh.layer_matrix(patterns, maps))),
     Misconception("reshaped without a transpose", (
-        "You reshape L to [T², d²] directly. That reads L row by row; a block of L must become one row: [T, d, T, d], then exchange axes 1 "
-        "and 2, then reshape."), lambda patterns, maps: _rank(mh.layer_matrix(patterns, maps).reshape(patterns.shape[-1]**2, -1))),
+        "You reshape L to [T², d²] directly. That reads L row by row; a block of L must become one row: [T, "
+        "d, T, d], then exchange axes 1 and 2, then "
+        "reshape."), lambda patterns, maps: _rank(mh.layer_matrix(patterns, maps).reshape(patterns.shape[-1]**2, -1))),
     Misconception("widths added up", (
-        "You add up the ranks of the maps. The width of a head does not enter: a head of any width is one term."),
+        "You add up the ranks of the maps. The width of a head does not enter: a head of any width is one "
+        "term."),
         lambda patterns, maps: sum(map(_rank, maps))),
-    Misconception("rank of the summed map", "You add up the maps first. Each map acts with a pattern of its own, so they must be kept apart.",
+    Misconception("rank of the summed map", "You add up the maps first. Each map acts with a pattern of its "
+                                            "own, so they must be kept apart.",
                   lambda patterns, maps: _rank(maps.sum(0))),
     Misconception("rank of the summed pattern", (
-        "You add up the patterns first. Each pattern acts with a map of its own, so they must be kept apart."),
+        "You add up the patterns first. Each pattern acts with a map of its own, so they must be kept "
+        "apart."),
         lambda patterns, maps: _rank(patterns.sum(0))),
 )
 

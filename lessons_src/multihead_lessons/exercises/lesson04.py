@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import multihead as mh
+from multihead_lessons.calling import WEIGHTS, ask, build_and_call, fill
 from multihead_lessons.exercises.bank import Case, Exercise, Misconception, normal
 from multihead_lessons.provenance import Source, comparison
 
@@ -37,43 +38,49 @@ def _flat(order):
 
 MERGE_MISTAKES = (
     Misconception("no transpose", (
-        "You reshaped without transposing back. In memory all tokens of head 0 come before any of head 1, so each row of your result "
-        "is filled with several tokens of one head. Exchange axes 1 and 2 first: [B, T, h, d_k]."),
+        "You reshaped without transposing back. In memory all tokens of head 0 come before any of head 1, so each "
+        "row of your result is filled with several tokens of one head. Exchange axes 1 and 2 first: [B, T, h, d_k]."),
         lambda x: x.reshape(x.shape[0], x.shape[2], -1)),
     Misconception("view", (
-        "Your view refuses new, contiguous heads: after the transpose h and d_k do not lie side by side in memory, so no stride walks "
-        "through both. reshape copies where it must; so does contiguous() before the view."),
+        "Your view refuses new, contiguous heads: after the transpose h and d_k do not lie side by side in memory, "
+        "so no stride walks through both. reshape copies where it must; so does contiguous() before the view."),
         lambda x: x.transpose(1, 2).view(x.shape[0], x.shape[2], -1)),
     Misconception("interleaved", (
-        "You put channel 0 of every head first, then channel 1 of every head. The heads lie one after the other: head 0's d_k channels, "
-        "then head 1's. Join [h, d_k], with the head as the slower axis."), _flat((0, 2, 3, 1))),
+        "You put channel 0 of every head first, then channel 1 of every head. The heads lie one after the other: "
+        "head 0's d_k channels, then head 1's. Join [h, d_k], with the head as the slower axis."),
+        _flat((0, 2, 3, 1))),
     Misconception("wrong axes", (
         "You exchanged the last two axes, time and channel. The axes to exchange are 1 and 2, head and time."),
         lambda x: x.transpose(2, 3).reshape(x.shape[0], x.shape[2], -1)),
     Misconception("not joined", (
-        "You transposed back but did not join the last two axes: the result still has four. Make [B, T, h, d_k] into [B, T, h * d_k]."),
+        "You transposed back but did not join the last two axes: the result still has four. Make [B, T, h, d_k] into"
+        " [B, T, h * d_k]."),
         lambda x: x.transpose(1, 2)),
     Misconception("along time", (
-        "You joined the heads along the time axis: [B, h * T, d_k]. Every token keeps its place; its heads lie side by side along the "
-        "channels, the last axis."), lambda x: torch.cat(x.unbind(1), dim=1)),
+        "You joined the heads along the time axis: [B, h * T, d_k]. Every token keeps its place; its heads lie side "
+        "by side along the channels, the last axis."), lambda x: torch.cat(x.unbind(1), dim=1)),
     Misconception("along the batch", (
-        "You joined the heads along the batch axis: [h * B, T, d_k]. They belong side by side along the channels, the last axis."),
+        "You joined the heads along the batch axis: [h * B, T, d_k]. They belong side by side along the channels, "
+        "the last axis."),
         lambda x: torch.cat(x.unbind(1), dim=0)),
     Misconception("channels before time", (
-        "Your result is [B, h * d_k, T]: the channels come before the tokens. Time is axis 1, as it was before the split."),
+        "Your result is [B, h * d_k, T]: the channels come before the tokens. Time is axis 1, as it was before the "
+        "split."),
         lambda x: x.transpose(2, 3).flatten(1, 2)),
     Misconception("time first", (
-        "Your result is [T, B, h * d_k]: batch and time have changed places. The batch stays axis 0."), _flat((2, 0, 1, 3))),
+        "Your result is [T, B, h * d_k]: batch and time have changed places. The batch stays axis 0."),
+        _flat((2, 0, 1, 3))),
     Misconception("reversed", "The heads are joined in reverse order. Head 0's channels come first.",
                   lambda x: x.flip(1).transpose(1, 2).flatten(2)),
     Misconception("summed", (
-        "You added the heads up: [B, T, d_k]. Their numbers are laid side by side, h * d_k for each token; adding them would lose all but "
-        "one part in h."), lambda x: x.sum(1)),
+        "You added the heads up: [B, T, d_k]. Their numbers are laid side by side, h * d_k for each token; adding "
+        "them would lose all but one part in h."), lambda x: x.sum(1)),
     Misconception("averaged", (
-        "You averaged the heads: [B, T, d_k]. Their numbers are laid side by side, h * d_k for each token; an average would lose all but "
-        "one part in h."), lambda x: x.mean(1)),
+        "You averaged the heads: [B, T, d_k]. Their numbers are laid side by side, h * d_k for each token; an "
+        "average would lose all but one part in h."), lambda x: x.mean(1)),
     Misconception("maximum", (
-        "You kept the largest entry over the heads: [B, T, d_k]. Their numbers are laid side by side, h * d_k for each token."),
+        "You kept the largest entry over the heads: [B, T, d_k]. Their numbers are laid side by side, h * d_k for "
+        "each token."),
         lambda x: x.amax(1)),
 )
 
@@ -117,7 +124,7 @@ def contributions_variant(heads, w_o, blocks="runs", axes="head first", share=Fa
     rows = {
         "runs": lambda: w_o.unflatten(0, (h, d_k)),
         "strided": lambda: w_o.unflatten(0, (d_k, h)).transpose(0, 1),
-        "columns": lambda: w_o.T.unflatten(0, (h, d_k)),
+        "columns": lambda: w_o[:, :h * d_k].T.unflatten(0, (h, d_k)),
         "the first": lambda: w_o[:d_k].expand(h, -1, -1),
         "reversed": lambda: w_o.unflatten(0, (h, d_k)).flip(0),
     }[blocks]()  # [h, d_k, d_model]
@@ -140,19 +147,20 @@ def _split_output(heads, w_o):
 
 CONTRIBUTIONS = Exercise("head_contributions", mh.head_contributions, _draw_contributions, (
     Misconception("summed", (
-        "This is the sum of all contributions, the output itself. Stop before the sum: one [T, d_model] for each head."), _summed),
+        "This is the sum of all contributions, the output itself. Stop before the sum: one [T, d_model] for each "
+        "head."), _summed),
     Misconception("output cut", (
-        "You cut the finished output into h pieces of channels. Each of those channels holds the sum of all heads already. Cut w_o into "
-        "bands of rows before the product."), _split_output),
+        "You cut the finished output into h pieces of channels. Each of those channels holds the sum of all heads "
+        "already. Cut w_o into bands of rows before the product."), _split_output),
     Misconception("equal shares", (
-        "You gave every head the same share of the output. A contribution is what this head alone adds: its d_k channels times its d_k "
-        "rows of w_o."), _whole),
+        "You gave every head the same share of the output. A contribution is what this head alone adds: its d_k "
+        "channels times its d_k rows of w_o."), _whole),
     Misconception("columns", (
-        "You used the columns of w_o, or its transpose. w_o acts from the right, joined @ w_o, so a channel of the joined row meets a row "
-        "of w_o."), partial(contributions_variant, blocks="columns")),
+        "You used the columns of w_o, or its transpose. w_o acts from the right, joined @ w_o, so a channel of the "
+        "joined row meets a row of w_o."), partial(contributions_variant, blocks="columns")),
     Misconception("strided", (
-        "Head i met every h-th row of w_o. The joined row holds head 0's channels first, then head 1's, so head i meets the run of rows "
-        "i d_k to (i + 1) d_k - 1."), partial(contributions_variant, blocks="strided")),
+        "Head i met every h-th row of w_o. The joined row holds head 0's channels first, then head 1's, so head i "
+        "meets the run of rows i d_k to (i + 1) d_k - 1."), partial(contributions_variant, blocks="strided")),
     Misconception("the first rows", (
         "Every head met the first d_k rows of w_o. Head i meets its own: rows i d_k to (i + 1) d_k - 1."),
         partial(contributions_variant, blocks="the first")),
@@ -196,97 +204,6 @@ class MultiHeadAttention(nn.Module):
         return self.w_o(joined)
 
 
-# How an answer is built, given its weights and called. What can be seen but not compared by numbers is raised, each kind
-# as an exception of its own, and named by the misconception that raises the same.
-
-WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
-
-
-class NotAModule(Exception):
-    """The answer builds something else than an nn.Module."""
-
-
-class NoWayIn(Exception):
-    """Neither w_q, w_k, w_v as nn.Linear nor load_weights."""
-
-
-class TooNarrow(Exception):
-    """A projection that takes d_k channels."""
-
-
-class OutputTooNarrow(Exception):
-    """A w_o that takes d_k channels."""
-
-
-class NotRegistered(Exception):
-    """Weights that are used and are no parameters."""
-
-
-class DrawsNumbers(Exception):
-    """A forward that draws random numbers."""
-
-
-def build_and_call(answer, case):
-    """The output of a fresh layer under the case's weights."""
-    d_model, h, weights, x, mask = case.args
-    layer = loaded(answer, d_model, h, weights)
-    if not all(registered(layer, weight) for weight in weights[:3]):
-        raise NotRegistered("w_q, w_k and w_v must be parameters")
-    stream = torch.get_rng_state()
-    output = layer(x) if mask is None else layer(x, mask)
-    if not torch.equal(stream, torch.get_rng_state()):
-        raise DrawsNumbers("forward must not draw random numbers")
-    if not registered(layer, weights[3]) and not torch.equal(output, _with_another_w_o(answer, case)):
-        raise NotRegistered("w_o must be a parameter")
-    return output
-
-
-def _with_another_w_o(answer, case):
-    """The output with w_o doubled: another one exactly if w_o is in use."""
-    d_model, h, weights, x, mask = case.args
-    layer = loaded(answer, d_model, h, (*weights[:3], 2 * weights[3]))
-    return layer(x) if mask is None else layer(x, mask)
-
-
-def loaded(answer, d_model, h, weights):
-    """answer(d_model, h) with copies of the four weights [out, in], in their dtype; a bias gets known numbers."""
-    layer = answer(d_model, h)
-    if not isinstance(layer, nn.Module):
-        raise NotAModule(f"a {type(layer).__name__} is no nn.Module")
-    layer.to(weights[0].dtype)
-    with torch.no_grad():
-        if hasattr(layer, "load_weights"):
-            layer.load_weights(*(weight.clone() for weight in weights))
-        else:
-            _fill(layer, weights, d_model // h)
-        for part in layer.modules():
-            if isinstance(part, nn.Linear) and part.bias is not None:
-                part.bias.copy_(part.weight[:, 0])
-    return layer
-
-
-def _fill(layer, weights, d_k):
-    for name, weight in zip(WEIGHTS, weights):
-        linear = getattr(layer, name, None)
-        if isinstance(linear, (list, tuple)):
-            raise NotRegistered(f"{name} is a list")
-        if linear is None and name == "w_o":
-            continue  # the numbers will say that the output projection is missing
-        if not isinstance(linear, nn.Linear):
-            raise NoWayIn(f"{name} must be an nn.Linear")
-        if linear.weight.shape != weight.shape:
-            if linear.in_features == d_k:
-                raise OutputTooNarrow(name) if name == "w_o" else TooNarrow(name)
-            raise ValueError(f"{name}.weight must be {list(weight.shape)}, [out, in]; yours is {list(linear.weight.shape)}")
-        linear.weight.copy_(weight)
-
-
-def registered(layer, weight):
-    """Whether every number of the weight is held by some parameter, in whatever shape."""
-    held = [parameter.detach().float().flatten() for parameter in layer.parameters()]
-    return bool(held) and bool(torch.isin(weight.float(), torch.cat(held)).all())
-
-
 def _mask(generator, *shape):
     """A random boolean mask [..., T] with at least one True and one False in each row."""
     order = torch.rand(shape, generator=generator).argsort(-1).argsort(-1)
@@ -301,8 +218,8 @@ def _draw_module(generator: torch.Generator) -> list[Case]:
         d_model = h * d_k
         weights = tuple(normal(generator, d_model, d_model, dtype=dtype) / math.sqrt(d_model) for _ in WEIGHTS)
         shape = {"one": (T, T), "sequence": (B, 1, T, T), "padding": (B, 1, 1, T), "head": (B, h, T, T)}.get(mask)
-        return Case((d_model, h, weights, normal(generator, B, T, d_model, dtype=dtype), _mask(generator, *shape) if shape else None),
-                    **about)
+        x = normal(generator, B, T, d_model, dtype=dtype)
+        return Case((d_model, h, weights, x, _mask(generator, *shape) if shape else None), **about)
     B, T, h, d_k = sizes
     odd = h * d_k + 1
     return [case(*turned[0]),
@@ -310,15 +227,15 @@ def _draw_module(generator: torch.Generator) -> list[Case]:
             case(*turned[2], "sequence", about="a mask for each sequence, [B, 1, T, T]"),
             case(*turned[3], "padding", about="a mask of padding, [B, 1, 1, T]"),
             case(*turned[0], "head", torch.float64, about="a mask [B, h, T, T], in float64"),
-            Case((odd, h, tuple(normal(generator, odd, odd) for _ in WEIGHTS), normal(generator, B, T, odd), None), raises=True,
-                 about="a d_model that h does not divide, where no equal heads exist")]
+            Case((odd, h, tuple(normal(generator, odd, odd) for _ in WEIGHTS), normal(generator, B, T, odd), None),
+                 raises=True, about="a d_model that h does not divide, where no equal heads exist")]
 
 
 class Variant(nn.Module):
     """MultiHeadAttention with its choices open: each keyword makes one mistake."""
 
-    def __init__(self, d_model, h, *, reads="own", bias=False, turned=False, split="runs", axis="time", scale="sqrt d_k", softmax=-1,
-                 mask="blocks", maps="own", merge="transposed", out="w_o"):
+    def __init__(self, d_model, h, *, reads="own", bias=False, turned=False, split="runs", axis="time",
+                 scale="sqrt d_k", softmax=-1, mask="blocks", maps="own", merge="transposed", out="w_o"):
         super().__init__()
         if d_model % h:
             raise ValueError("h must divide d_model")
@@ -350,18 +267,19 @@ class Variant(nn.Module):
 
     def projected(self, x):
         q, k, v = (self.linear(w, x) for w in (self.w_q, self.w_k, self.w_v))
-        return {"k as q": (k, k, v), "q as k": (q, q, v), "k as v": (q, k, k), "q as v": (q, k, q), "v as k": (q, v, v),
-                "x as v": (q, k, x), "q and k exchanged": (k, q, v)}.get(self.reads, (q, k, v))
+        return {"k as q": (k, k, v), "q as k": (q, q, v), "k as v": (q, k, k), "q as v": (q, k, q),
+                "v as k": (q, v, v), "x as v": (q, k, x), "q and k exchanged": (k, q, v)}.get(self.reads, (q, k, v))
 
     def into_heads(self, z):
         B, T, _ = z.shape
-        return {"runs": lambda: z.reshape(B, T, self.h, self.d_k).transpose(1, 2), "direct": lambda: z.reshape(B, self.h, T, self.d_k),
+        return {"runs": lambda: z.reshape(B, T, self.h, self.d_k).transpose(1, 2),
+                "direct": lambda: z.reshape(B, self.h, T, self.d_k),
                 "strided": lambda: z.reshape(B, T, self.d_k, self.h).permute(0, 3, 1, 2),
                 "kept": lambda: z.reshape(B, T, self.h, self.d_k)}[self.split]()
 
     def weights(self, products, mask):
-        d_model = self.h * self.d_k
-        scores = products / {"d_model": math.sqrt(d_model), "none": 1, "after": 1, "d_k": self.d_k}.get(self.scale, math.sqrt(self.d_k))
+        scales = {"d_model": math.sqrt(self.h * self.d_k), "none": 1, "after": 1, "d_k": self.d_k}
+        scores = products / scales.get(self.scale, math.sqrt(self.d_k))  # [B, h, T, T]
         if self.mask == "causal":
             mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
         if mask is not None and self.mask != "ignored":
@@ -373,6 +291,30 @@ class Variant(nn.Module):
         if mask is not None and self.mask == "after":
             weights = weights * mask
         return weights / math.sqrt(self.d_k) if self.scale == "after" else weights
+
+
+ACROSS_SEQUENCES = (
+    "Attention ran over the batch: sequences look at one another. x is [B, T, d_model]. Code for time-first tensors,"
+    " or nn.MultiheadAttention without batch_first=True, takes axis 0 for time.")
+INSIDE_TOKENS = (
+    "The axes stayed [B, T, h, d_k], so the product compares the heads inside one token and tokens never meet. "
+    "Exchange axes 1 and 2 before the product, and back after it.")
+
+
+def sees(answer, generator):
+    """What the first token of the first sequence looks at that it should not, or the tokens that it should and does not."""
+    B, T, h, d_k = _sizes(generator)
+    weights = tuple(normal(generator, h * d_k, h * d_k) / math.sqrt(h * d_k) for _ in WEIGHTS)
+    x = normal(generator, B, T, h * d_k)
+    other_sequence, other_token = x.clone(), x.clone()
+    other_sequence[1:] += 1
+    other_token[0, 1:] += 1
+
+    def first(x):
+        return ask(answer, build_and_call, Case((h * d_k, h, weights, x, None)))[0, 0]
+    if not torch.allclose(first(x), first(other_sequence)):
+        return ACROSS_SEQUENCES
+    return INSIDE_TOKENS if torch.allclose(first(x), first(other_token)) else None
 
 
 class _Hidden(nn.Module):
@@ -393,7 +335,7 @@ class _Unregistered(nn.Module):
 
     def load_weights(self, *weights):
         self.layers[0].to(weights[0].dtype)
-        _fill(self.layers[0], weights, None)
+        fill(self.layers[0], weights, None)
 
     def forward(self, x, mask=None):
         return self.layers[0](x, mask)
@@ -431,32 +373,34 @@ def _wrong(**choice):
 MODULE_MISTAKES = (
     # Seen, not compared
     Misconception("not a module", (
-        "This builds no nn.Module. Write class MultiHeadAttention(nn.Module) and call super().__init__() first in __init__; then layers "
-        "that you assign to self are its own."), _Plain),
+        "This builds no nn.Module. Write class MultiHeadAttention(nn.Module) and call super().__init__() first in "
+        "__init__; then layers that you assign to self are its own."), _Plain),
     Misconception("no way in", (
-        "The check cannot give this layer its weights. Name the four nn.Linear layers w_q, w_k, w_v and w_o, or write a method "
-        "load_weights(w_q, w_k, w_v, w_o) that copies four matrices [out, in] to where you keep yours."), _Hidden),
+        "The check cannot give this layer its weights. Name the four nn.Linear layers w_q, w_k, w_v and w_o, or "
+        "write a method load_weights(w_q, w_k, w_v, w_o) that copies four matrices [out, in] to where you keep "
+        "yours."), _Hidden),
     Misconception("narrow projections", (
-        "A projection of yours takes d_k channels: the input is cut into slices before it is projected. Every head reads all d_model "
-        "channels. Project d_model to d_model first, then split the result."), _Narrow),
+        "A projection of yours takes d_k channels: the input is cut into slices before it is projected. Every head "
+        "reads all d_model channels. Project d_model to d_model first, then split the result."), _Narrow),
     Misconception("narrow output", (
-        "Your w_o takes d_k channels: the heads are summed, averaged, or only one of them is used. They are laid side by side, so w_o takes "
-        "h * d_k = d_model channels."), _NarrowOutput),
+        "Your w_o takes d_k channels: the heads are summed, averaged, or only one of them is used. They are laid "
+        "side by side, so w_o takes h * d_k = d_model channels."), _NarrowOutput),
     Misconception("not registered", (
-        "The layer computes with weights that are not its parameters, so an optimizer would never see them. Layers in a Python list or "
-        "plain tensors are not registered: use nn.ModuleList, or nn.Parameter."), _Unregistered),
+        "The layer computes with weights that are not its parameters, so an optimizer would never see them. Layers "
+        "in a Python list or plain tensors are not registered: use nn.ModuleList, or nn.Parameter."), _Unregistered),
     Misconception("random", (
-        "forward draws random numbers: dropout is active, or layers are made anew at each call. This layer has no dropout, and its layers are "
-        "made once, in __init__."), _WithDropout),
+        "forward draws random numbers: dropout is active, or layers are made anew at each call. This layer has no "
+        "dropout, and its layers are made once, in __init__."), _WithDropout),
     # Projections
     Misconception("biases", (
         "Your linear layers have a bias. Here the four matrices act alone: pass bias=False."), _wrong(bias=True)),
     Misconception("transposed weights", (
-        "You multiply by the weights as they come, x @ w. They are [out, in], as nn.Linear keeps them, so the product is x @ w.T."),
+        "You multiply by the weights as they come, x @ w. They are [out, in], as nn.Linear keeps them, so the "
+        "product is x @ w.T."),
         _wrong(turned=True)),
     Misconception("sliced input", (
-        "Each head projects only its own slice of the input. The input is never cut: every head reads all d_model channels. Project first, "
-        "then split the result."), _wrong(reads="sliced")),
+        "Each head projects only its own slice of the input. The input is never cut: every head reads all d_model "
+        "channels. Project first, then split the result."), _wrong(reads="sliced")),
     Misconception("keys as values", "The values come from w_k. They have a matrix of their own, w_v.", _wrong(reads="k as v")),
     Misconception("queries as values", "The values come from w_q. They have a matrix of their own, w_v.", _wrong(reads="q as v")),
     Misconception("keys as queries", "The queries come from w_k. They have a matrix of their own, w_q.", _wrong(reads="k as q")),
@@ -464,68 +408,78 @@ MODULE_MISTAKES = (
     Misconception("values as keys", "The keys come from w_v. They have a matrix of their own, w_k.", _wrong(reads="v as k")),
     Misconception("bare values", "The values are x itself. They are x projected by w_v.", _wrong(reads="x as v")),
     Misconception("q and k exchanged", (
-        "Queries and keys have changed places: token i asks with its key. Row i of the scores is query i against all keys, q @ k.mT."),
+        "Queries and keys have changed places: token i asks with its key. Row i of the scores is query i against all"
+        " keys, q @ k.mT."),
         _wrong(reads="q and k exchanged")),
     # Layout
     Misconception("direct view", (
-        "You went straight to [B, h, T, d_k] in one reshape, which deals out runs of whole tokens. Cut the channels first, to "
-        "[B, T, h, d_k]; then exchange axes 1 and 2."), _wrong(split="direct")),
+        "You went straight to [B, h, T, d_k] in one reshape, which deals out runs of whole tokens. Cut the channels "
+        "first, to [B, T, h, d_k]; then exchange axes 1 and 2."), _wrong(split="direct")),
     Misconception("strided", (
-        "Head i got every h-th channel. Here it takes a run of d_k: cut into [B, T, h, d_k], not [B, T, d_k, h]."), _wrong(split="strided")),
-    Misconception("heads against heads", (
-        "The axes stayed [B, T, h, d_k], so the product compares the heads inside one token and tokens never meet. Exchange axes 1 and 2 "
-        "before the product, and back after it."), _wrong(split="kept")),
-    Misconception("over the batch", (
-        "Attention ran over the batch: sequences look at one another. x is [B, T, d_model]. Code for time-first tensors, or "
-        "nn.MultiheadAttention without batch_first=True, takes axis 0 for time."), _wrong(axis="batch")),
+        "Head i got every h-th channel. Here it takes a run of d_k: cut into [B, T, h, d_k], not [B, T, d_k, h]."),
+        _wrong(split="strided")),
+    Misconception("heads against heads", INSIDE_TOKENS, _wrong(split="kept")),
+    Misconception("over the batch", ACROSS_SEQUENCES, _wrong(axis="batch")),
     Misconception("no transpose back", (
-        "You joined the heads by a reshape without transposing back, so rows are filled with several tokens of one head. Make "
-        "[B, h, T, d_k] into [B, T, h, d_k] first."), _wrong(merge="reshape")),
+        "You joined the heads by a reshape without transposing back, so rows are filled with several tokens of one "
+        "head. Make [B, h, T, d_k] into [B, T, h, d_k] first."), _wrong(merge="reshape")),
     # Scores
     Misconception("scale by d_model", (
-        "You divide the scores by sqrt(d_model). A head's dot product has d_k terms, so the scale is sqrt(d_k)."), _wrong(scale="d_model")),
+        "You divide the scores by sqrt(d_model). A head's dot product has d_k terms, so the scale is sqrt(d_k)."),
+        _wrong(scale="d_model")),
     Misconception("no scale", "The scores are not scaled. Divide them by sqrt(d_k) before the softmax.", _wrong(scale="none")),
     Misconception("no root", "You divide the scores by d_k. The scale is its square root.", _wrong(scale="d_k")),
     Misconception("scale after softmax", (
-        "You scale after the softmax, so the weights of a row no longer sum to 1. Divide the scores, before the softmax."),
+        "You scale after the softmax, so the weights of a row no longer sum to 1. Divide the scores, before the "
+        "softmax."),
         _wrong(scale="after")),
     Misconception("softmax over queries", (
-        "The softmax runs over the queries, so the weights of one query do not sum to 1. Take it over the keys, the last axis."),
+        "The softmax runs over the queries, so the weights of one query do not sum to 1. Take it over the keys, the "
+        "last axis."),
         _wrong(softmax=-2)),
     Misconception("softmax over heads", (
-        "The softmax runs over the heads, so the heads share one weight for each pair of tokens. Take it over the keys, the last axis."),
+        "The softmax runs over the heads, so the heads share one weight for each pair of tokens. Take it over the "
+        "keys, the last axis."),
         _wrong(softmax=1)),
     # Mask
     Misconception("mask inverted", (
-        "The mask is read the other way round. Here True means may attend; blocked is where it is False. torch's nn.MultiheadAttention has the "
-        "opposite convention for attn_mask."), _wrong(mask="inverted")),
+        "The mask is read the other way round. Here True means may attend; blocked is where it is False. torch's "
+        "nn.MultiheadAttention has the opposite convention for attn_mask."), _wrong(mask="inverted")),
     Misconception("mask ignored", (
-        "The mask has no effect. Is it used at all? masked_fill returns a new tensor: keep its result."), _wrong(mask="ignored")),
+        "The mask has no effect. Is it used at all? masked_fill returns a new tensor: keep its result."),
+        _wrong(mask="ignored")),
     Misconception("mask added", (
-        "The mask is added to the scores as 0 and 1. That favors the allowed keys a little and blocks none. Blocked scores must become -inf."),
+        "The mask is added to the scores as 0 and 1. That favors the allowed keys a little and blocks none. Blocked "
+        "scores must become -inf."),
         _wrong(mask="added")),
     Misconception("blocked scores at 0", (
-        "Blocked scores become 0, or nearly 0, before the softmax. exp(0) is 1, so blocked keys still get weight. They must become -inf."),
+        "Blocked scores become 0, or nearly 0, before the softmax. exp(0) is 1, so blocked keys still get weight. "
+        "They must become -inf."),
         _wrong(mask="zeroed")),
     Misconception("mask after softmax", (
-        "The mask is multiplied after the softmax, so the weights left in a row no longer sum to 1. Set blocked scores to -inf before the "
-        "softmax."), _wrong(mask="after")),
-    Misconception("plus infinity", "Blocked scores become +inf, and the softmax gives NaN. The sign must be minus.", _wrong(mask="plus inf")),
+        "The mask is multiplied after the softmax, so the weights left in a row no longer sum to 1. Set blocked "
+        "scores to -inf before the softmax."), _wrong(mask="after")),
+    Misconception("plus infinity", "Blocked scores become +inf, and the softmax gives NaN. The sign must be minus.",
+                  _wrong(mask="plus inf")),
     Misconception("always causal", (
-        "A causal triangle is applied whatever mask comes, even when none does. Block what the mask blocks, and nothing without one."),
+        "A causal triangle is applied whatever mask comes, even when none does. Block what the mask blocks, and "
+        "nothing without one."),
         _wrong(mask="causal")),
     # Joining
     Misconception("one map for all", (
-        "The attention weights are averaged over the heads before use, so all heads look the same way. Each head blends with its own map."),
+        "The attention weights are averaged over the heads before use, so all heads look the same way. Each head "
+        "blends with its own map."),
         _wrong(maps="averaged")),
     Misconception("no W_O", (
-        "The result is the joined heads, before W_O. The output projection is missing, or its result is not the one that you return."),
+        "The result is the joined heads, before W_O. The output projection is missing, or its result is not the one "
+        "that you return."),
         _wrong(out="none")),
     Misconception("averaged", (
-        "The output is divided by h: the heads are averaged. Joining adds their contributions up."), _wrong(out="averaged")),
+        "The output is divided by h: the heads are averaged. Joining adds their contributions up."),
+        _wrong(out="averaged")),
 )
 
 MULTI_HEAD_ATTENTION = Exercise("MultiHeadAttention", MultiHeadAttention, _draw_module, MODULE_MISTAKES,
-                                axes=("sequence", "token", "channel"), run=build_and_call, may_draw=True)
+                                axes=("sequence", "token", "channel"), probes=(sees,), run=build_and_call, may_draw=True)
 
 EXERCISES = (MERGE_HEADS, CONTRIBUTIONS, MULTI_HEAD_ATTENTION)

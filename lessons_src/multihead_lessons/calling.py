@@ -1,0 +1,123 @@
+"""How an answer is called with a case. This runs where the answer runs, so it knows nothing of the exercises.
+
+What can be seen but not compared by numbers is raised, each kind as an exception of its own; a misconception that raises
+the same gives it its sentence.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from multihead_lessons.running import Elsewhere
+
+
+def ask(answer: Any, run: Callable[[Any, Any], Any], case: Any) -> Any:
+    """`run(answer, case)`, wherever the answer runs. `run` is a function of this module."""
+    if not isinstance(answer, Elsewhere):
+        return run(answer, case)
+    outcome = answer.outcome(run, case)
+    if outcome.failed:
+        raise outcome.error
+    return outcome.value
+
+
+def plainly(answer: Any, case: Any) -> Any:
+    """A function, with the case's arguments."""
+    return answer(*case.args, **case.kwargs)
+
+
+def plainly_but_for_dust(answer: Any, case: Any) -> Any:
+    """The same, with 0 for every number of a tensor below 1e-6: methods that are all right miss a zero in different ways."""
+    result = plainly(answer, case)
+    if not isinstance(result, torch.Tensor):
+        return result
+    return torch.where(result.abs() < 1e-6, torch.zeros_like(result), result)
+
+
+# A layer, given its weights
+
+WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
+
+
+class NotAModule(Exception):
+    """The answer builds something else than an nn.Module."""
+
+
+class NoWayIn(Exception):
+    """Neither w_q, w_k, w_v as nn.Linear nor load_weights."""
+
+
+class TooNarrow(Exception):
+    """A projection that takes d_k channels."""
+
+
+class OutputTooNarrow(Exception):
+    """A w_o that takes d_k channels."""
+
+
+class NotRegistered(Exception):
+    """Weights that are used and are no parameters."""
+
+
+class DrawsNumbers(Exception):
+    """A forward that draws random numbers."""
+
+
+def build_and_call(answer, case):
+    """The output of a fresh layer under the case's weights."""
+    d_model, h, weights, x, mask = case.args
+    layer = loaded(answer, d_model, h, weights)
+    if not all(registered(layer, weight) for weight in weights[:3]):
+        raise NotRegistered("w_q, w_k and w_v must be parameters")
+    stream = torch.get_rng_state()
+    output = layer(x) if mask is None else layer(x, mask)
+    if not torch.equal(stream, torch.get_rng_state()):
+        raise DrawsNumbers("forward must not draw random numbers")
+    if not registered(layer, weights[3]):
+        other = loaded(answer, d_model, h, (*weights[:3], 2 * weights[3]))
+        if not torch.equal(output, other(x) if mask is None else other(x, mask)):  # so w_o is in use
+            raise NotRegistered("w_o must be a parameter")
+    return output
+
+
+def loaded(answer, d_model, h, weights):
+    """answer(d_model, h) with copies of the four weights [out, in], in their dtype; a bias gets known numbers."""
+    layer = answer(d_model, h)
+    if not isinstance(layer, nn.Module):
+        raise NotAModule(f"a {type(layer).__name__} is no nn.Module")
+    layer.to(weights[0].dtype)
+    with torch.no_grad():
+        if hasattr(layer, "load_weights"):
+            layer.load_weights(*(weight.clone() for weight in weights))
+        else:
+            fill(layer, weights, d_model // h)
+        for part in layer.modules():
+            if isinstance(part, nn.Linear) and part.bias is not None:
+                part.bias.copy_(part.weight[:, 0])
+    return layer
+
+
+def fill(layer, weights, d_k):
+    """Copies the weights into the layer's nn.Linear of these names; d_k is the width that a layer for one head would take."""
+    for name, weight in zip(WEIGHTS, weights):
+        linear = getattr(layer, name, None)
+        if isinstance(linear, (list, tuple)):
+            raise NotRegistered(f"{name} is a list")
+        if linear is None and name == "w_o":
+            continue  # the numbers will say that the output projection is missing
+        if not isinstance(linear, nn.Linear):
+            raise NoWayIn(f"{name} must be an nn.Linear")
+        if linear.weight.shape != weight.shape:
+            if linear.in_features == d_k:
+                raise OutputTooNarrow(name) if name == "w_o" else TooNarrow(name)
+            raise ValueError(f"{name}.weight must be {list(weight.shape)}, [out, in]; yours is {list(linear.weight.shape)}")
+        linear.weight.copy_(weight)
+
+
+def registered(layer, weight):
+    """Whether parameters hold the weight, in whatever shape, or at least as many of its numbers as it has rows."""
+    held = [parameter.detach().float().flatten() for parameter in layer.parameters()]
+    return bool(held) and int(torch.isin(weight.float(), torch.cat(held)).sum()) >= len(weight)
