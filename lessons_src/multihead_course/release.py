@@ -52,15 +52,15 @@ def release(root: Path, wanted: Sequence[str], out: Path, say: Callable[[str], N
     """
     wheel, written = wheel_name(root), Written(out)
     planned = {lesson.name: _notebooks(lesson, wheel) for lesson in _chosen(wanted, lessons(root))}
-    _refuse_edited(written, planned, wheel)
     for name, files in planned.items():
         _refuse_changed_after_hand_in(out, name, files)
-    _write_wheels(root, written, _wheels(planned, wheel), say)
+    _add_wheels(planned, wheel, root, written, say)
+    _refuse_edited(planned, written)
     for name, files in planned.items():
         changed = [written.write(file, content) for file, content in files.items()]
         say(f"{name}: {'written to source/ and release/' if any(changed) else 'up to date'}")
         for old in written.names(f"source/{name}/") + written.names(f"release/{name}/"):
-            if old not in files and Path(old).name != wheel:
+            if old not in files:
                 written.remove(old)
     if written.in_the_way(CONFIG, _config()):
         say(f"{CONFIG}: yours, left as it is")
@@ -118,15 +118,22 @@ def _notebooks(lesson: Lesson, wheel: str) -> dict[str, bytes]:
 
 # Into the folder
 
-def _wheels(planned: Mapping[str, Mapping[str, bytes]], wheel: str) -> list[str]:
-    """nbgrader copies what lies beside a source, so the wheel lies there too."""
-    return [f"{edition}/{name}/{wheel}" for name in planned for edition in ("source", "release")]
+def _add_wheels(planned: Mapping[str, dict[str, bytes]], wheel: str, root: Path, written: Written,
+                say: Callable[[str], None]) -> None:
+    """Plans a wheel beside each notebook; beside the source too, because nbgrader copies what lies there."""
+    names = {name: [f"{edition}/{name}/{wheel}" for edition in ("source", "release")] for name in planned}
+    there = [wanted for pair in names.values() for wanted in pair if written.is_ours(wanted)]
+    if not there:
+        say(f"building {wheel}")
+    content = (written.folder / there[0]).read_bytes() if there else build_wheel(root)
+    for name, files in planned.items():
+        files |= dict.fromkeys(names[name], content)
 
 
-def _refuse_edited(written: Written, planned: Mapping[str, Mapping[str, bytes]], wheel: str) -> None:
-    there = [*(pair for files in planned.values() for pair in files.items()),
-             *((name, b"") for name in _wheels(planned, wheel))]
-    if edited := [name for name, content in there if written.in_the_way(name, content)]:
+def _refuse_edited(planned: Mapping[str, Mapping[str, bytes]], written: Written) -> None:
+    edited = [name for files in planned.values() for name, content in files.items()
+              if written.in_the_way(name, content)]
+    if edited:
         raise ReleaseRefused(f"{', '.join(edited)}: edited by hand or made by something else. Move it away, "
                              "and put changes into lessons_src/lessons, so that every release has them.")
 
@@ -138,14 +145,6 @@ def _refuse_changed_after_hand_in(out: Path, name: str, files: Mapping[str, byte
         raise ReleaseRefused(
             f"submissions for {name} are in, and the lesson or the packages have changed since its release: "
             "students would be marked against what they never had. Release it into another folder.")
-
-
-def _write_wheels(root: Path, written: Written, names: Sequence[str], say: Callable[[str], None]) -> None:
-    if missing := [name for name in names if not written.is_ours(name)]:
-        say(f"building {Path(missing[0]).name}")
-        built = build_wheel(root)
-        for name in missing:
-            written.write(name, built)
 
 
 # The two editions: the same cells with the same metadata, but for what nbgrader takes away and adds
@@ -227,7 +226,7 @@ def _released(cell: NotebookNode, text: str) -> NotebookNode:
     made.source = text
     if metadata := made.metadata.get("nbgrader"):
         metadata.update(cell_type=made.cell_type, checksum=_checksum(made))
-        pass
+        made.metadata["deletable"] = False
         if metadata["locked"]:
             made.metadata["editable"] = False
     return made

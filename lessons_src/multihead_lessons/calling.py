@@ -5,7 +5,9 @@ the same gives it its sentence.
 """
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -35,6 +37,31 @@ def plainly_but_for_dust(answer: Any, case: Any) -> Any:
     if not isinstance(result, torch.Tensor):
         return result
     return torch.where(result.abs() < 1e-6, torch.zeros_like(result), result)
+
+
+# A width, or a refusal
+
+NAMES_BOTH = "a ValueError that names both numbers"
+
+
+@dataclass(frozen=True)
+class Float:
+    """A float where torch wants an int. The engine takes 64.0 for 64; `view` does not."""
+
+    value: float
+
+
+def use_head_dim(answer: Any, case: Any) -> Any:
+    """The width, or what the ValueError names where there is none."""
+    d_model, h = case.args
+    try:
+        width = answer(d_model, h)
+    except ValueError as error:
+        if d_model % h == 0:
+            raise
+        named = [number for number in case.args if re.search(rf"(?<!\d){number}(?!\d)", str(error))]
+        return NAMES_BOTH if len(named) == 2 else f"a ValueError that names {named or 'no number'}"
+    return Float(width) if isinstance(width, float) else width
 
 
 # A layer, given its weights

@@ -76,14 +76,15 @@ def draw_triangle(s0: int, s1: int, s2: int) -> Picture:
     parts += [_dot(*place, 9, fill=svg.INK, stroke=svg.PAPER, stroke_width=2),
               *_row_of_weights(510, 46, scores, weights),
               svg.text(510, 226, f"z = ({z[0]:.2f}, {z[1]:.2f})", size=15, font_weight="600"),
-              svg.text(510, 250, "the black dot; thicker line, larger weight", fill=svg.MUTED)]
+              svg.text(510, 250, "the filled dot; a thicker line, a larger weight", fill=svg.MUTED)]
     words, largest = ", ".join(f"{weight:.2f}" for weight in weights), max(range(3), key=weights.__getitem__)
     alt = (f"A triangle with the corners v0, v1, v2, and inside it the blend z at ({z[0]:.1f}, {z[1]:.1f}). Beside "
            f"it the row of weights: {words}.")
     close = ""
     if weights[largest] > 0.985:
         close = f", close to v{largest}, not on it: the other weights are small, not 0"
-    status = f"Weights {words} put z at ({z[0]:.2f}, {z[1]:.2f}), inside the triangle{close}."
+    status = (f"Scores {s0}, {s1}, {s2} give the weights {words} and put z at ({z[0]:.2f}, {z[1]:.2f}), inside the "
+              f"triangle{close}.")
     return Picture(svg.svg(width, height, *parts, alt=alt), alt, status, width)
 
 
@@ -328,7 +329,8 @@ class LearningCurves:
         self.steps = steps
         self.weights = {name: sum(w.numel() for w in layer.parameters()) for name, layer in layers.items()}
         self.curves: dict[str, list[float]] = {name: [] for name in layers}
-        self.picture, self.sentence = widgets.HTML(self._draw().svg), widgets.HTML()
+        self.picture, self.sentence = widgets.HTML(), widgets.HTML()
+        self._show("Training starts.")
         self.root = widgets.VBox([self.picture, self.sentence])
         self.root.add_class("mha-live")
 
@@ -341,15 +343,15 @@ class LearningCurves:
             if step % EVERY == 0:
                 self.curves[name].append(sum(recent) / len(recent))
                 recent.clear()
-                picture = self._draw()
-                self.picture.value = picture.svg
-                if step == self.steps:  # spoken once for each run, not at every picture
-                    sentence = f"Trained: {name}. {picture.status}"
-                    self.sentence.value = f'<p role="status" style="margin:0">{sentence}</p>'
+                self._show(f"Trained: {name}." if step == self.steps else None)
         return progress
 
-    def _draw(self) -> Picture:
-        return draw_curves(self.curves, self.weights, self.steps)
+    def _show(self, finished: str | None) -> None:
+        """The picture as it is now; the sentence, which is read aloud, only where something has finished."""
+        picture = draw_curves(self.curves, self.weights, self.steps)
+        self.picture.value = picture.svg
+        if finished:
+            self.sentence.value = f'<p role="status" style="margin:0">{finished} {picture.status}</p>'
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         """The live view, and for a page without a kernel the empty axes: the result is not known yet."""
@@ -516,8 +518,8 @@ def _legend_of_marks(left: float, y: float) -> list[str]:
 def _weight_scale(left: float, y: float) -> list[str]:
     """The color scale of the maps, its words on the baseline y."""
     last = left + 66 + 6 * len(WEIGHT_COLORS)
-    return [svg.text(left, y, "weight"), svg.text(left + 48, y, "0"), svg.text(last + 4, y, "1"),
-            *(svg.rect(left + 62 + 6 * i, y - 11, 6, 13, fill=color, shape_rendering="crispEdges")
+    return [svg.text(left, y, "weight"), svg.text(left + 52, y, "0"), svg.text(last + 8, y, "1"),
+            *(svg.rect(left + 66 + 6 * i, y - 11, 6, 13, fill=color, shape_rendering="crispEdges")
               for i, color in enumerate(WEIGHT_COLORS))]
 
 

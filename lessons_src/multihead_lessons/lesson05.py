@@ -89,7 +89,7 @@ def three_lines() -> Picture:
              *(_through(space, line, HEAD_COLORS[i], LINE_DASHES[i]) for i, line in enumerate(directions)),
              space.arrow((0, 0), _seen(up), svg.INK)]
     parts = [svg.text(10, 20, "three lines in space, all in one plane", size=14, font_weight="600"),
-             svg.group(*drawn, transform=f"translate({space.left:g} {space.top:g})"),
+             space.group(*drawn),
              space.label((0.62, 1.12), "(0, 0, 1)"), space.label((0.5, 0.86), "no split", size=13, fill=svg.MUTED)]
     parts += [space.label(_seen(end), name, font_weight="700") for end, name in
               zip([(1.62, 0, 0), (0, 1.6, 0), (1.6, 1.5, 0)], NAMES)]
@@ -132,8 +132,7 @@ def angles_in_space() -> Picture:
         degrees = [math.degrees(angle) for angle in mh.principal_angles(FLOOR, other)]
         found.append(" and ".join(f"{angle:.0f}°" for angle in degrees))
         parts += [svg.text(plane.left + 10, 20, title, size=14, font_weight="600"),
-                  svg.group(*sheets, svg.path(f"M{curve}", stroke=svg.INK, stroke_width=2),
-                            transform=f"translate({plane.left:g} {plane.top:g})"),
+                  plane.group(*sheets, svg.path(f"M{curve}", stroke=svg.INK, stroke_width=2)),
                   plane.label(_seen((0, 1.25, 0.55)), f"{RISE}°"),
                   svg.text(plane.left + 10, 346, f"principal angles: {found[-1]}" if number else f"one principal angle: {found[-1]}")]
         if number:
@@ -145,11 +144,11 @@ def angles_in_space() -> Picture:
 
 # The plane explorer
 
-WIDTH, HEIGHT = 860, 428
+WIDTH, HEIGHT = 840, 428
 WINDOW = Plane(4, 4, 420, 4.2)  # 50 pixels to the unit
-PANEL = 450                     # left edge of the words and bars beside the plane
+PANEL = 440                     # left edge of the words and bars beside the plane
 SCALE, LONGEST = 22, 9          # pixels to the unit of a bar; units in the longest bar
-CURVE = (500, 226, 340, 170)    # left, top, width and height of the curve of the condition number
+CURVE = (490, 226, 340, 170)    # left, top, width and height of the curve of the condition number
 MOST = 1000.0                   # condition number at the top of the curve
 
 
@@ -224,7 +223,7 @@ def draw_plane(first: int, second: int, angle: int, length: int, show: str) -> P
                       f"{NAMES[0]} and {NAMES[1]} are one line", size=15, font_weight="600"),
              *_bars(bars), *_condition_curve(split.gap, condition)]
     lines = f"{NAMES[0]} at {first}° and {NAMES[1]} at {second}°"
-    vector = f"the vector v, of length {length} at {angle}°,"
+    vector = f"v, of length {length} at {angle}°,"
     if show == "shadows":
         status = (f"{lines}: the shadows of {vector} have the lengths {_figure(bars[1][1])} and {_figure(bars[2][1])}; their sum "
                   + (f"misses v by {_figure(missed)}." if missed > 1e-9 else "is v, because the lines are at right angles."))
@@ -232,9 +231,9 @@ def draw_plane(first: int, second: int, angle: int, length: int, show: str) -> P
         status = (f"{lines}: {vector} has one split, a piece of length {_figure(bars[1][1])} and one of {_figure(bars[2][1])}. "
                   f"Condition number {_figure(condition)}.")
     elif split.on_both:
-        status = f"{lines} are one line, and {vector} lies on it: it has infinitely many splits, and one of them, 2v - v, is drawn."
+        status = f"{lines} are one line; {vector} lies on it. It has infinitely many splits: one of them, 2v−v, is drawn."
     else:
-        status = f"{lines} are one line, and {vector} lies off it: it has no split."
+        status = f"{lines} are one line; {vector} lies off it. It has no split."
     alt = f"Two lines through the origin and the vector v. {status} Beside them bars of lengths and a curve of the condition number."
     return Picture(svg.svg(WIDTH, HEIGHT, *parts, alt=alt), alt, status, WIDTH)
 
@@ -271,7 +270,7 @@ def _apart(a: float, b: float) -> float:
 
 def _bars(bars: Sequence[tuple[str, float | str, str]]) -> list[str]:
     """Named lengths; one that is too long ends in an arrow."""
-    parts, left = [], PANEL + 118
+    parts, left = [], PANEL + 116
     for row, (name, value, color) in enumerate(bars):
         y = 56 + 26 * row
         parts.append(svg.text(PANEL, y, name))
@@ -332,7 +331,7 @@ def plane_explorer() -> Explorer:
 
 WIDTHS = (24, 48, 96, 192, 384)
 MAP = (34, 66, 300)             # left, top and size of the map of angles
-PLOT = (470, 66, 372, 300)      # left, top, width and height of the distribution
+PLOT = (456, 66, 372, 300)      # left, top, width and height of the distribution
 BIN = 2                         # degrees in one bar
 
 
@@ -448,7 +447,7 @@ def _distribution(degrees: torch.Tensor, h: int | None, box: tuple[int, int, int
         return left + width * t / 90, top + height * (1 - share / highest)
     bars = "".join(f"M{svg.number(place(BIN * n, 0)[0])} {top + height}V{svg.number(place(0, share)[1])}"
                    f"h{svg.number(width * BIN / 90 - 1)}V{top + height}z" for n, share in enumerate(shares) if share)
-    parts = [svg.text(left, 20, "all principal angles: share in each degree", size=14, font_weight="600"),
+    parts = [svg.text(left, 20, "all principal angles", size=14, font_weight="600"),
              svg.rect(left, top, width, height, stroke=svg.RULE), svg.path(bars, fill=HEAD_COLORS[0], fill_opacity=0.55)]
     tick = _round_share(highest)
     at = place(0, tick)[1]
@@ -462,7 +461,7 @@ def _distribution(degrees: torch.Tensor, h: int | None, box: tuple[int, int, int
         parts += [svg.path("M" + "L".join(f"{svg.number(x)} {svg.number(y)}" for x, y in points), stroke=svg.INK, stroke_width=2),
                   svg.line(end, top, end, top + height, stroke=svg.INK, stroke_dasharray="3 3"),
                   svg.text(min(max(end, left + 44), left + width - 44), top - 6, f"limit {limit(h):.1f}°", size=12, anchor="middle"),
-                  svg.text(left + width, 20, "line: the formula", size=12, anchor="end", fill=svg.MUTED)]
+                  svg.text(left + width, 20, "share per degree; line: formula", size=12, anchor="end", fill=svg.MUTED)]
     return parts
 
 
@@ -483,3 +482,78 @@ def angles_explorer() -> Explorer:
         Slider("d_model", WIDTHS, 384), Slider("h", _heads_on_offer, 12),
         Choice("bases", ["random", "orthogonal"], "random"),
         Slider("draw", range(1, 6), 1, shown=lambda state: state["bases"] == "random"))
+
+
+# Quizzes
+
+def three_lines_quiz() -> Quiz:
+    return Quiz(
+        "Three lines through the origin of R³. Any two of them meet in 0 only. Is R³ their direct sum?",
+        Option("yes: the dimensions 1 + 1 + 1 add up to 3, and no two lines overlap",
+               "Both facts are true, and they are not enough: the third line may lie in the plane of the first two. Then the three "
+               "reach only that plane."),
+        Option("yes, whenever the lines are different",
+               "Different lines meet in 0 only, so this is the same test of pairs. It does not see three lines in one plane."),
+        Option("not always",
+               "It depends on all three together. If they lie in one plane, a vector off the plane has no split. Otherwise the sum is "
+               "direct.", right=True),
+        Option("only if the lines are at right angles",
+               "Right angles are enough, but not needed: any three lines that do not lie in one plane will do."))
+
+
+def pieces_quiz() -> Quiz:
+    return Quiz(
+        "v = (1, 2) is the sum of a piece on the line of (1, 0) and a piece on the line of (1, 1). How long is the second piece?",
+        Option("shorter than v: a part is smaller than the whole",
+               "So it is at right angles. Here the lines are oblique, the first piece points backward, and the second must be longer to "
+               "make up for it."),
+        Option("longer than v",
+               "Only the second line leaves the axis, so it must bring the whole 2 of the second coordinate: (2, 2), of length 2.83, while v has "
+               "2.24. The first piece is (-1, 0).", right=True),
+        Option("as long as the shadow of v on the second line",
+               "The shadow, v projected at right angles, is (1.5, 1.5). To come back to v you would have to add (-0.5, 0.5), which does not "
+               "lie on the first line."),
+        Option("that is up to us: many pairs of pieces add up to v",
+               "The two rows (1, 0) and (1, 1) form an invertible matrix. By the theorem there is exactly one split."))
+
+
+def two_heads_quiz() -> Quiz:
+    return Quiz(
+        "Two heads read random subspaces of 64 dimensions in R^768. What is the smallest angle between them?",
+        Option("about 90°: random directions in many dimensions are almost orthogonal",
+               "Two random directions are. But a subspace of 64 dimensions has many directions to choose from, and the smallest angle is "
+               "that of the best pair."),
+        Option("about 56°",
+               "Of all pairs of directions, the best has a cosine near 2 √(r (1 - r)), with r = 64 / 768: 0.55, so 56°.", right=True),
+        Option("about 0°: two subspaces of 64 dimensions must touch somewhere",
+               "They must if their dimensions add up to more than 768. 64 + 64 is far less."),
+        Option("it can be anything: they are random",
+               "It can, but in this many dimensions chance averages out. Over many pairs the angle moves by a few degrees only."))
+
+
+def others_quiz() -> Quiz:
+    return Quiz(
+        "Any two of twelve heads open by about 56°. And head 1 against the sum of the other eleven?",
+        Option("about 56° too: it keeps its distance from each of them",
+               "A direction can be far from each of eleven subspaces and close to a sum of vectors from all of them."),
+        Option("about 90°: by the theorem the sum is direct",
+               "Direct means that they share no direction but 0. Nothing is said about right angles."),
+        Option("less than 1°",
+               "The other eleven span 704 of 768 dimensions, and 64 + 704 = 768: two random subspaces of these sizes share no direction, "
+               "just barely.", right=True),
+        Option("exactly 0°: together they fill all of the space",
+               "Eleven heads fill 704 dimensions. 64 are left, and at a random draw head 1 has no direction in common with the 704."))
+
+
+def symmetry_quiz() -> Quiz:
+    return Quiz(
+        "Which change of the weights can alter what the layer computes?",
+        Option("the heads in another order, in W_Q, W_K, W_V and W_O alike",
+               "The output is a sum over heads, and a sum does not depend on the order."),
+        Option("W_V of one head times an invertible matrix, its W_O block from the left times the inverse",
+               "The two cancel inside the head: (x W_V N)(N⁻¹ W_O) = x W_V W_O, and the pattern is the same."),
+        Option("one rotation of all d_model columns of W_Q, W_K and W_V, undone in W_O",
+               "It mixes channels of different heads, and each head weighs its own channels with its own pattern. In general the output "
+               "changes.", right=True),
+        Option("W_Q of one head times an invertible matrix, its W_K times the inverse transposed",
+               "The scores of that head stay as they are: (x W_Q G)(x W_K G⁻ᵀ)ᵀ = x W_Q W_Kᵀ xᵀ."))

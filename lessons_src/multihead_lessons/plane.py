@@ -1,7 +1,6 @@
 """Drawings of lines and vectors in a plane, and of the pieces of a vector along two lines.
 
-A point is a pair of coordinates with y upward. What is drawn inside a window is clipped at its frame; words stand outside
-of the clipping, so that none is cut.
+A point is a pair of coordinates with y upward. Strokes end at the frame of their window.
 """
 from __future__ import annotations
 
@@ -33,12 +32,14 @@ class Plane:
         return half + half * point[0] / self.reach, half - half * point[1] / self.reach
 
     def window(self, *parts: str) -> str:
-        """Frame and axes with the parts over them, clipped."""
+        """Frame and axes with the parts over them."""
         half = self.size / 2
         axes = [svg.line(0, half, self.size, half, stroke=svg.RULE), svg.line(half, 0, half, self.size, stroke=svg.RULE)]
-        inside = svg.tag("svg", "".join([*axes, *parts]), x=float(self.left), y=float(self.top), width=float(self.size),
-                         height=float(self.size))
-        return inside + svg.rect(self.left, self.top, self.size, self.size, stroke=svg.RULE)
+        return self.group(svg.rect(0, 0, self.size, self.size, stroke=svg.RULE), *axes, *parts)
+
+    def group(self, *parts: str) -> str:
+        """Parts in the window's pixels, put in their place in the picture."""
+        return svg.group(*parts, transform=f"translate({self.left:g} {self.top:g})")
 
     def line(self, direction: Point, color: str, dash: str | None = None, **attributes: object) -> str:
         """The line through the origin in a direction, from frame to frame."""
@@ -48,12 +49,31 @@ class Plane:
 
     def segment(self, start: Point, end: Point, color: str, dash: str | None = None, **attributes: object) -> str:
         """A thin stroke from point to point."""
-        return svg.line(*self.at(start), *self.at(end), stroke=color, stroke_dasharray=dash,
-                        **{"stroke_width": 1.5, **attributes})
+        ends = self._within(start, end)
+        return "" if ends is None else svg.line(*self.at(ends[0]), *self.at(ends[1]), stroke=color, stroke_dasharray=dash,
+                                                **{"stroke_width": 1.5, **attributes})
 
     def arrow(self, start: Point, end: Point, color: str, width: float = 3.5) -> str:
-        """A vector from point to point; too short for a head, it is a dot."""
+        """A vector from point to point. Too short for a head, it is a dot; beyond the frame, its head is not seen."""
+        if max(map(abs, end)) > self.reach:
+            return self.segment(start, end, color, stroke_width=width)
         return arrow(*self.at(start), *self.at(end), color, width)
+
+    def _within(self, start: Point, end: Point) -> tuple[Point, Point] | None:
+        """The part of a segment inside the frame, by Liang and Barsky, or None."""
+        first, last = 0.0, 1.0
+        for a, b in zip(start, end):
+            for distance, step in ((self.reach - a, b - a), (self.reach + a, a - b)):  # to one side, to the other
+                if step == 0 and distance < 0:
+                    return None
+                if step > 0:
+                    last = min(last, distance / step)
+                elif step < 0:
+                    first = max(first, distance / step)
+        if first > last:
+            return None
+        at_first, at_last = ([a + t * (b - a) for a, b in zip(start, end)] for t in (first, last))
+        return at_first, at_last
 
     def label(self, point: Point, words: str, *, aside: Point = (0, 0), size: float = 14, **attributes: object) -> str:
         """Words centered on a point, moved aside by some pixels (y upward), in pixels of the whole picture."""

@@ -294,7 +294,8 @@ def test_who_was_collected_before_is_not_missing(course, handed_in, roster):
     if first.is_dir():
         (first / "al" / "x.ipynb").unlink()
     said = collect(handed_in(["gh/x.ipynb"]), course, roster(ROSTER))
-    assert said[0] == f"al: {SPLIT} was collected before." and f"zn: {SPLIT} is missing." in said
+    assert said == [f"al: {SPLIT} was collected before.", f"zn: {SPLIT} is missing.",
+                    f"gh: took gh/x.ipynb as {SPLIT}.", "Taken: 1. Left: 0. Missing: 1."]
 
 
 def test_if_nothing_came_everybody_is_missing(course, handed_in, roster):

@@ -146,6 +146,14 @@ def test_a_full_disk(monkeypatch, tmp_path):
     assert sentences(examining._disk(tmp_path / "not" / "yet")) == ["0.1 GB are free; make room for 1 GB."]
 
 
+def test_notebooks_that_the_lessons_do_not_make_are_noted(monkeypatch):
+    monkeypatch.setattr(examining, "stale_notebooks", lambda *_: ["cell 1 differs.", "cell 2 differs."])
+    assert sentences(examining._clone(ROOT), "note") == [
+        "notebooks/ is not what the lessons make; course build --check says where."]
+    monkeypatch.setattr(examining, "stale_notebooks", lambda *_: [])
+    assert [finding.level for finding in examining._clone(ROOT)] == ["ok"]
+
+
 def test_wheels_that_cannot_be_built(monkeypatch):
     monkeypatch.setattr(examining, "cannot_build", lambda: "setuptools is missing here.")
     assert sentences(examining._wheel()) == ["setuptools is missing here."]

@@ -101,7 +101,18 @@ def test_source_and_release_of_a_lesson(tree):
     assert "<!-- BEGIN SOLUTION -->\n**Model answer.** Because." in ours["why"].source
     assert ours["why"].source.endswith('**Rubric.** Two points for "because".\n<!-- END SOLUTION -->')
     assert theirs["why"].source == "Why?\n\nYOUR ANSWER HERE"
+    protection = {name: tuple(map(cell.metadata.get, ("deletable", "editable")))
+                  for name, cell in theirs.items()}
+    assert protection == {"split_heads": (False, None), "check_split_heads": (False, False),
+                          "grade_split_heads": (False, False), "why": (False, None)}
     assert f"pip install ./{WHEEL}" in source.cells[1].source
+
+
+def test_checksums_are_nbgraders(tree):
+    utils = pytest.importorskip("nbgrader.utils")
+    _, handed_out = editions(read_lesson(tree / "lessons_src" / "lessons" / "01_test.py"), WHEEL)
+    for cell in graded(handed_out).values():
+        assert cell.metadata.nbgrader.checksum == utils.compute_checksum(cell)
 
 
 def test_a_release_stands_alone(tree):
@@ -259,6 +270,14 @@ def test_what_an_instructor_has_edited_is_refused_by_name_and_kept(run, tree, tm
     if file == "01_test.ipynb":
         sentence = f"{edition}/01_test/{file} was edited, or made by something else."
         assert sentence in stale(tree, tmp_path / "course")
+
+
+def test_a_folder_that_lost_its_record_is_known_by_what_is_in_it(run, tmp_path):
+    run()
+    before = files(tmp_path / "course")
+    (tmp_path / "course" / ".course.json").unlink()
+    assert run()[-1] == "01_test: up to date"
+    assert files(tmp_path / "course") == before
 
 
 def test_a_folder_of_somebody_else_is_refused(run, tmp_path):

@@ -643,7 +643,7 @@ class EachTokenAlone(Plain):
 
 @pytest.mark.parametrize("answer, words", [
     (Unsplittable, "must raise an exception, and yours returns"),
-    (IfMask, '"if mask:", raises RuntimeError: Boolean value of Tensor with more than one value is ambiguous This is the case with a mask'),
+    (IfMask, '"if mask:", raises RuntimeError: Boolean value of Tensor with more than one value is ambiguous. This is the case with a mask'),
     (Refuses, "w_o.weight must be ["),
     (Single, "precision is lost. Keep the input's dtype. This is the case with a mask [B, h, T, T], in float64"),
     (ChangesX, "changes the tensor that it is given"),

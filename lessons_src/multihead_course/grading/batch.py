@@ -6,36 +6,23 @@ graded and has not changed is not graded again, so a run that was stopped goes o
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import os
 import stat
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from multihead_course.grading import handed_in, sandbox
 from multihead_course.grading.handed_in import Released
+from multihead_course.grading.judges import Judges, Task
 from multihead_course.grading.marks import Marks, Record, changes
 from multihead_course.release import released
 
-PATIENCE = 600.0     # seconds after which a judge is taken to be stuck
-SAVE_EVERY = 5.0     # seconds
+SAVE_EVERY = 5.0  # seconds
+SAY_EVERY = 2.0   # seconds
 PACKAGES = Path(__file__).resolve().parents[2]
 JUDGED_BY = ("multihead", "multihead_lessons/exercises", "multihead_lessons/running.py", "multihead_lessons/calling.py",
              *(f"multihead_course/grading/{name}.py" for name in ("handed_in", "judge", "remote", "sandbox", "wire", "worker")))
-
-
-@dataclass(frozen=True)
-class Task:
-    """One submission."""
-
-    student: str
-    lesson: str
-    folder: Path
-    digest: str
 
 
 def grade(course: Path, out: Path, *, jobs: int | None = None, lessons: Sequence[str] = (), compare: Path | None = None,
@@ -139,7 +126,7 @@ def _grade(todo: Sequence[Task], marks: Marks, parts: Mapping[str, Released], hi
             record.digest = record.digest or task.digest
             marks.students.setdefault(task.student, {})[task.lesson] = record
             now = time.monotonic()
-            if now - said > 2 or done == len(todo):
+            if now - said > SAY_EVERY or done == len(todo):
                 said = now
                 say(f"graded {done} of {len(todo)}, about {round((now - started) / done * (len(todo) - done))} s left")
             if now - saved > SAVE_EVERY:
@@ -160,98 +147,3 @@ def _summary(marks: Marks) -> list[str]:
         for _, mark in record.marks():
             states[mark.state] = states.get(mark.state, 0) + 1
     return [", ".join(f"{count} {state}" for state, count in sorted(states.items(), key=lambda item: -item[1])) or "no marks"]
-
-
-# The judges
-
-class Judges:
-    """Processes that judge, each one submission at a time. A context manager.
-
-    A judge that dies or sticks is replaced, and its submission is left for a person.
-    """
-
-    def __init__(self, count: int, *about: object):
-        """`about` is what `_judge` takes after the line to it."""
-        self.about, self.count = about, count
-        self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["multihead_course.grading.judge"])
-        self.lines: dict[Connection, multiprocessing.process.BaseProcess] = {}
-
-    def __enter__(self) -> Judges:
-        for _ in range(self.count):
-            self._start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for line in list(self.lines):
-            self._end(line)
-
-    def _start(self) -> Connection:
-        line, other = self.context.Pipe()
-        process = self.context.Process(target=_judge, args=(other, *self.about), daemon=True)
-        process.start()
-        other.close()
-        self.lines[line] = process
-        return line
-
-    def _end(self, line: Connection) -> None:
-        process = self.lines.pop(line)
-        process.kill()
-        process.join()
-        line.close()
-
-    def judge(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Record]]:
-        """Each task with its record, in the order in which they are done."""
-        waiting, busy = list(reversed(tasks)), {}
-        for line in list(self.lines)[:len(waiting)]:
-            self._give(line, waiting.pop(), busy)
-        while busy:
-            ready = wait(list(busy), timeout=1.0)
-            for line in ready or [line for line, (_, since) in busy.items() if time.monotonic() - since > PATIENCE]:
-                task, _ = busy.pop(line)
-                try:
-                    record = line.recv() if ready else None
-                except (EOFError, OSError):
-                    record = None
-                if isinstance(record, str):
-                    raise ValueError(record)
-                if record is None:
-                    self._end(line)
-                    line = self._start()
-                    record = _left_for_a_person(self.about[2][task.lesson])
-                if waiting:
-                    self._give(line, waiting.pop(), busy)
-                yield task, record
-
-    def _give(self, line: Connection, task: Task, busy: dict[Connection, tuple[Task, float]]) -> None:
-        line.send((task.folder, task.lesson))
-        busy[line] = task, time.monotonic()
-
-
-def _left_for_a_person(release: Released) -> Record:
-    from multihead_course.grading.judge import for_a_person
-
-    record = for_a_person(release, "", "the grader itself stopped at this submission. Grade again; if it stops again, read it.")
-    record.digest = "to be graded again"
-    return record
-
-
-def _judge(line: Connection, control: object, limits: sandbox.Limits, parts: Mapping[str, Released],
-           seeds: Mapping[str, int]) -> None:
-    """What a judge does: takes folders from the line and puts records on it."""
-    import torch
-
-    from multihead_course.grading.judge import judge
-    from multihead_course.grading.remote import ForkingProcessGone
-
-    torch.set_num_threads(1)
-    sys.setrecursionlimit(3000)
-    while True:
-        try:
-            folder, lesson = line.recv()
-        except EOFError:
-            return
-        try:
-            line.send(judge(control, limits, parts[lesson], folder, lesson, seeds[lesson]))
-        except ForkingProcessGone as gone:
-            line.send(str(gone))

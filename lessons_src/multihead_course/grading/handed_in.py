@@ -66,6 +66,11 @@ class Cell:
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing stands there but comments."""
+        return self.tree is not None and not self.tree.body
+
     @cached_property
     def mentions(self) -> frozenset[str]:
         """Every name and attribute in the source, wherever it stands."""
@@ -225,8 +230,8 @@ class Submission:
     def own(self) -> list[Cell]:
         """What the student wrote that can run: all code that was not handed out, and exercises that became text."""
         locked = {name for name in self.release.texts if name.partition("_")[0] in ("grade", "check")}
-        own = [cell for cell in self.cells if cell.kind == "code" and cell.normal and cell.normal not in self.release.code
-               and cell.name not in locked]
+        own = [cell for cell in self.cells if cell.kind == "code" and cell.normal not in self.release.code
+               and cell.name not in locked and not cell.is_empty]
         written = {name for cell in own for name in cell.binds}
         return [cell for cell in self.cells if cell in own or self._is_lost_code(cell, written)]
 
@@ -249,6 +254,7 @@ class Submission:
         lesson = list(self.release.code.values())
         bound = {name for cell in self.own for name in cell.binds}
         needed = {name for cell in self.own for name in cell.needs} | set(self.release.exercises)
+        bound |= {cell.name for cell in self.own if cell.name}  # a stub that was written over is gone
         chosen: list[Cell] = []
         while pending := needed - bound:
             last = {name: cell for cell in lesson for name in cell.binds & pending}

@@ -2,7 +2,11 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
 from pathlib import Path
+
+import torch
 
 from multihead_course.grading import handed_in, wire
 from multihead_course.grading.handed_in import Cell, NeedsAPerson, Released, Submission
@@ -119,3 +123,17 @@ def _torch_note(submission: Submission, name: str, verdict: Verdict) -> list[str
     cell = submission.definition(name)
     named = sorted(cell.mentions & {*TORCH_ATTENTION, *TORCH_LAYERS}) if cell else []
     return list(verdict.notes) or [f"its source names torch's own {word}" for word in named]
+
+
+def serve(line: Connection, control: socket.socket, limits: Limits, releases: Mapping[str, Released], seeds: Mapping[str, int]) -> None:
+    """What a process that judges does: takes (folder, lesson) from the line and puts a record on it, or a sentence on which to stop."""
+    torch.set_num_threads(1)
+    while True:
+        try:
+            folder, lesson = line.recv()
+        except EOFError:
+            return
+        try:
+            line.send(judge(control, limits, releases[lesson], folder, lesson, seeds[lesson]))
+        except ForkingProcessGone as gone:
+            line.send(str(gone))

@@ -25,7 +25,6 @@ from multihead_course.grading import sandbox, wire
 from multihead_lessons import calling
 from multihead_lessons.running import Elsewhere, EndedProcess, Outcome, TookTooLong
 
-GRACE = 2.0  # seconds that a fork gets to notice by itself that its time is up
 STARTS = 6   # forks for one answer: each statement that ends the process or hangs is skipped in the next
 PACKAGES = Path(multihead.__file__).resolve().parents[1]
 KEPT_VARIABLES = ("HOME", "PATH", "LANG", "MPLCONFIGDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")  # while it imports
@@ -131,11 +130,11 @@ class Fork:
         A reply is a stranger's. Where `read` fails on it, it counts as none.
         """
         try:
-            self.channel.settimeout(GRACE)
+            self.channel.settimeout(self.limits.grace)
             wire.send(self.channel, request)
             while True:
                 left = min(seconds, self.deadline - time.monotonic())
-                reply = wire.receive(self.channel, max(left, 0) + GRACE)
+                reply = wire.receive(self.channel, max(left, 0) + self.limits.grace)
                 if "at" not in reply:
                     return read(reply)
                 self.at = int(reply["at"][0]), int(reply["at"][1])
@@ -212,7 +211,8 @@ class RemoteOutcome(Outcome):
 class RemoteAnswer(Elsewhere):
     """A student's object of this name, in a fork of its own. A context manager; it raises EndedProcess if no fork lives.
 
-    found:    for each exercise's name that the cells define: None if it can be called, else the name of its type
+    found:    for each exercise's name that means something: None if it can be called, else the name of its type
+    own:      those that can be called and are not the library's
     failures: what raised while the cells ran
     refused:  what a call asked for and a guard refused
     """
@@ -220,6 +220,7 @@ class RemoteAnswer(Elsewhere):
     def __init__(self, control: socket.socket, limits: sandbox.Limits, program: Program, name: str):
         self.control, self.limits, self.program, self.name = control, limits, program, name
         self.found: dict[str, str | None] = {}
+        self.own: set[str] = set()
         self.failures: list[Failure] = []
         self.refused: list[Failure] = []
 
@@ -235,7 +236,7 @@ class RemoteAnswer(Elsewhere):
         for _ in range(STARTS):
             fork = Fork(self.control, self.limits)
             try:
-                failed, found = fork.ask(
+                failed, found, own = fork.ask(
                     {"do": "cells", "cells": list(self.program.cells), "skip": self.program.skip, "without": self.name,
                      "helpers": list(helpers), "ask": list(self.program.exercises)}, self.limits.statement, self._read_cells)
             except (TookTooLong, EndedProcess) as error:
@@ -249,15 +250,16 @@ class RemoteAnswer(Elsewhere):
                 raise
             if not helpers:
                 self.failures += failed
-                self.found = found
+                self.found, self.own = found, own
             return fork
         raise EndedProcess
 
-    def _read_cells(self, reply: dict) -> tuple[list[Failure], dict[str, str | None]]:
+    def _read_cells(self, reply: dict) -> tuple[list[Failure], dict[str, str | None], set[str]]:
         failed = [self._failure(about, self.program.cells[cell][0]) for cell, _, about in reply["failures"]]
         self.program.skip += [[int(cell), int(statement)] for cell, statement, about in reply["failures"]
                               if about["type"] == "TookTooLong"]
-        return failed, {str(name): None if kind is None else str(kind) for name, kind in reply["found"].items()}
+        found = {str(name): None if kind is None else str(kind) for name, kind in reply["found"].items()}
+        return failed, found, {name for name in map(str, reply["own"]) if found.get(name, name) is None}
 
     def _skipped(self, cell: int, statement: int, kind: str) -> None:
         """Takes note of a statement after which the fork was gone."""
@@ -312,8 +314,8 @@ class RemoteAnswer(Elsewhere):
         return outcome
 
     def own_helpers(self, references: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: reference for name, reference in references.items() if name != self.name
-                and name in self.found and self.found[name] is None and getattr(multihead, name, None) is reference}
+        return {name: reference for name, reference in references.items()
+                if name != self.name and name in self.own and getattr(multihead, name, None) is reference}
 
     @contextlib.contextmanager
     def standing_in(self, helpers: Mapping[str, Any]) -> Iterator[None]:

@@ -66,6 +66,7 @@ class Limits:
     statement: float = 10.0  # seconds for one statement of a cell
     call: float = 5.0        # seconds for one call of an answer
     total: float = 30.0      # seconds for everything
+    grace: float = 2.0       # seconds more, in which a fork can say by itself that its time was up
 
 
 # Once, in the forking process

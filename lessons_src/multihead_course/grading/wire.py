@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from multihead_lessons import calling
+
 MAX_TEXT = 4 << 20     # bytes of JSON in one message
 MAX_MEMORY = 64 << 20  # bytes of tensors in one message
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (
@@ -77,6 +79,10 @@ def _exactly(channel: socket.socket, size: int, deadline: float | None) -> bytea
 def _pack(value: Any, memory: list[bytes]) -> Any:
     if isinstance(value, torch.Tensor):
         return _pack_tensor(value, memory)
+    if isinstance(value, calling.Float):
+        return {"float": value.value}
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value).removeprefix("torch.")}
     if isinstance(value, np.bool_):
         return bool(value)
     if value is None:
@@ -97,12 +103,13 @@ def _pack_tensor(tensor: torch.Tensor, memory: list[bytes]) -> Any:
     if dtype not in DTYPES or tensor.layout != torch.strided or tensor.device.type != "cpu":
         return {"other": f"{tensor.layout}_{dtype}_tensor_on_{tensor.device.type}".replace("torch.", "")}
     plain = tensor.detach().resolve_conj().resolve_neg()
+    size = plain.numel() * plain.element_size()
+    if size > MAX_MEMORY:
+        raise TooLarge(f"a tensor of {size >> 20} MB")
     storage = plain.untyped_storage()
-    if len(storage) > MAX_MEMORY:
+    if len(storage) > MAX_MEMORY:  # a small part of something large
         plain = plain.clone()
         storage = plain.untyped_storage()
-        if len(storage) > MAX_MEMORY:
-            raise TooLarge(f"a tensor of {len(storage) >> 20} MB")
     memory.append(torch.empty(0, dtype=torch.uint8).set_(storage).numpy().tobytes())
     return {"tensor": dtype, "shape": list(plain.shape), "strides": list(plain.stride()), "offset": plain.storage_offset(),
             "bytes": len(memory[-1]), "grad": tensor.requires_grad}
@@ -121,6 +128,10 @@ def _unpack_from(value: Any, reader: list[memoryview]) -> Any:
         return value
     if "tensor" in value:
         return _unpack_tensor(value, reader)
+    if "float" in value:
+        return calling.Float(float(value["float"]))
+    if "dtype" in value:
+        return DTYPES[value["dtype"]]
     if "tuple" in value:
         return tuple(_unpack_from(part, reader) for part in value["tuple"])
     if "list" in value:

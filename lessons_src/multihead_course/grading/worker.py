@@ -31,6 +31,7 @@ from traitlets.config import Config
 import multihead
 from multihead_course.grading import sandbox, wire
 from multihead_lessons import calling, running
+from multihead_lessons.running import Silent, call, deadline, snapshot, where
 
 TEXT_LIMIT = 300  # characters of an exception's text that are sent
 
@@ -129,16 +130,17 @@ class Submission:
         """
         _take_away(without)
         failures: list[tuple[int, int, dict]] = []  # cell, statement, error
-        with self.shell.builtin_trap, self.shell.display_trap, contextlib.redirect_stdout(running.Silent()), \
-                contextlib.redirect_stderr(running.Silent()):
+        with self.shell.builtin_trap, self.shell.display_trap, contextlib.redirect_stdout(Silent()), \
+                contextlib.redirect_stderr(Silent()):
             # Everything is compiled before anything runs, so that no cell changes how a later one is read.
             for i, statements in enumerate([self._compiled(i, *cell, failures) for i, cell in enumerate(cells)]):
                 for j, code in enumerate(statements):
                     if [i, j] not in skip:
                         self._run(i, j, code, failures)
-        found = {name: self._kind(name) for name in ask if self._is_own(name)}
+        found = {name: self._kind(name) for name in ask if name in self.names}
+        own = [name for name in found if self.names[name] is not getattr(multihead, name, None)]
         self.names.update({name: getattr(multihead, name) for name in helpers})
-        return {"failures": failures, "found": found}
+        return {"failures": failures, "found": found, "own": own}
 
     def _compiled(self, cell: int, label: str, source: str, failures: list) -> list[types.CodeType]:
         """A cell's statements, each as code of its own: one that fails does not take the rest of its cell with it."""
@@ -156,13 +158,10 @@ class Submission:
     def _run(self, cell: int, statement: int, code: types.CodeType, failures: list) -> None:
         wire.send(self.channel, {"at": [cell, statement]})
         try:
-            with running.deadline(self.limits.statement):
+            with deadline(self.limits.statement):
                 exec(code, self.names)
         except BaseException as error:  # an exit ends a statement, not the submission
             failures.append((cell, statement, _error(error, _line(error, code.co_filename))))
-
-    def _is_own(self, name: str) -> bool:
-        return name in self.names and self.names[name] is not getattr(multihead, name, None)
 
     def _kind(self, name: str) -> str | None:
         """None for something that can be called, else the name of its type."""
@@ -171,12 +170,12 @@ class Submission:
     def call(self, name: str, run: str, args: tuple, kwargs: dict) -> dict:
         """One guarded call of the student's object, as `running.call` sees it."""
         answer, case = self.names[name], types.SimpleNamespace(args=args, kwargs=kwargs)
-        outcome = running.call(lambda: getattr(calling, run)(answer, case), [*args, *kwargs.values()])
+        outcome = call(lambda: getattr(calling, run)(answer, case), [*args, *kwargs.values()])
         self.returned.append(outcome.returned)
         seen = {"differentiable": outcome.differentiable, "changed": outcome.changed_inputs, "drew": outcome.drew_random_numbers,
                 "seen": sorted(outcome.seen)}
         if outcome.failed:
-            return {"error": _error(outcome.error, running.where(outcome.error, answer))} | seen
+            return {"error": _error(outcome.error, where(outcome.error, answer))} | seen
         try:
             wire.packed(outcome.value)
         except wire.TooLarge as error:
@@ -186,7 +185,7 @@ class Submission:
 
     def again(self, call: int) -> dict:
         """What an earlier call returned, as it is now."""
-        return {"value": running.snapshot(self.returned[call])}
+        return {"value": snapshot(self.returned[call])}
 
 
 def _error(error: BaseException, where: str) -> dict:

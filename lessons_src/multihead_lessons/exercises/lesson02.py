@@ -1,13 +1,12 @@
 """Exercises of lesson 02: head_dim, map_bytes, count_parameters, count_flops, published_head_dims."""
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from functools import partial
 
 import torch
 
 from multihead.budget import count_flops, count_parameters, head_dim, map_bytes
+from multihead_lessons import calling
 from multihead_lessons.exercises.bank import Case, Exercise, Misconception
 
 
@@ -32,29 +31,8 @@ def _too_much_or_too_little(reference, draw):
 
 # head_dim
 
-NAMES_BOTH = "a ValueError that names both numbers"
 NO_WIDTH = ("This is no valid split. Raise a ValueError whose message names both numbers, d_model and h, instead "
             "of returning a number.")
-
-
-@dataclass(frozen=True)
-class Float:
-    """A float where torch wants an int. The engine takes 64.0 for 64; `view` does not."""
-
-    value: float
-
-
-def _use_head_dim(answer, case: Case):
-    """The width, or what the ValueError names where there is none."""
-    d_model, h = case.args
-    try:
-        width = answer(d_model, h)
-    except ValueError as error:
-        if d_model % h == 0:
-            raise
-        named = [number for number in case.args if re.search(rf"(?<!\d){number}(?!\d)", str(error))]
-        return NAMES_BOTH if len(named) == 2 else f"a ValueError that names {named or 'no number'}"
-    return Float(width) if isinstance(width, float) else width
 
 
 def _draw_head_dim(generator: torch.Generator) -> list[Case]:
@@ -121,7 +99,7 @@ HEAD_DIM = Exercise("head_dim", head_dim, _draw_head_dim, (
     Misconception("tests h % d_model", (
         "You test h % d_model, which is 0 only when d_model divides h. Test d_model % h: what is left when "
         "the channels are dealt out to h heads."), _remainder_of_the_wrong_one),
-), run=_use_head_dim)
+), run=calling.use_head_dim)
 
 
 # map_bytes

@@ -61,14 +61,15 @@ _around("library's code, taken early", (
     "failed", body="    return kept(x, h)")
 _cheat("library's source, by inspect", (
     "    import inspect\n    names = {}\n    exec(inspect.getsource(mh.split_heads), names)\n    return names['split_heads'](x, h)"),
-    says="OSError")
+    says="reads the source")
 _cheat("library's source, by its file", (
     "    names = {}\n    exec(open(mh.attention.__code__.co_filename).read(), names)\n    return names['split_heads'](x, h)"),
     "needs a person", "Permission denied")
 _cheat("library reached through the layer", "    return mh.MultiHeadAttention.heads.__globals__['split_heads'](x, h)", says="library's own")
 _cheat("library imported afresh", (
     "    import sys, importlib\n    for name in [name for name in sys.modules if name.startswith('multihead')]:\n"
-    "        del sys.modules[name]\n    return importlib.import_module('multihead.attention').split_heads(x, h)"))
+    "        del sys.modules[name]\n    return importlib.import_module('multihead.attention').split_heads(x, h)"),
+    "needs a person", "Permission denied")
 _cheat("memory searched for functions", (
     "    import gc, types\n    found = [f for f in gc.get_objects() if isinstance(f, types.FunctionType) and f.__name__ == 'split_heads'\n"
     "             and f is not split_heads]\n    return found[0](x, h)"))
@@ -90,7 +91,7 @@ def _reads(pattern: str) -> Callable[[Path, str], object]:
 
 
 _add("reads the source with solutions", _reads(f"source/{LESSON}/{LESSON}.ipynb"), "needs a person", "Permission denied")
-_add("reads another submission", _reads("submitted/*/*/*.ipynb"), "needs a person", "Permission denied")
+_add("reads another submission", _reads("submitted/*/*/*.ipynb"), "failed", "No such file")
 _add("reads the seeds", _reads("../marks/seeds.json"), "needs a person", "Permission denied")
 _add("reads the gradebook", _reads("gradebook.db"), "needs a person", "Permission denied")
 
@@ -144,14 +145,14 @@ _around("the guarded call replaced", (
 _around("replies forged on the line", (
     "import os, struct, json\ntext = json.dumps({'value': True, 'passed': True, 'points': 99}).encode()\n"
     "for fd in range(3, 64):\n    try:\n        os.write(fd, struct.pack('<II', len(text), 0) + text)\n    except OSError:\n        pass"),
-    "needs a person", "again and again", body=WRONG)
+    "failed", "left the time axis", body=WRONG)
 _around("garbage on the line", (
     "import os\nfor fd in range(3, 64):\n    try:\n        os.write(fd, b'\\xff' * 4096)\n    except OSError:\n        pass"),
-    "needs a person", body=WRONG)
+    "failed", "left the time axis", body=WRONG)
 _around("endless progress", (
     "import os, struct, json\ntext = json.dumps({'at': [0, 0]}).encode()\nframe = struct.pack('<II', len(text), 0) + text\n"
     "while True:\n    for fd in range(3, 12):\n        try:\n            os.write(fd, frame)\n        except OSError:\n            pass"),
-    "needs a person", body=WRONG)
+    "failed", "left the time axis", body=WRONG)
 _cheat("a pickle with a trap", (
     "    import os\n    class Trap:\n        def __reduce__(self):\n            return os.system, ('touch /tmp/trapped',)\n    return Trap()"))
 _cheat("a mark as an output", "    import sys\n    sys.displayhook(3.0)\n    raise ValueError('3.0')")
@@ -160,7 +161,7 @@ _cheat("a result that holds itself", "    result = []\n    result.append(result)
 _cheat("too large a number", "    return 10 ** 100000")
 _cheat("a result of 400 MB", "    return torch.zeros(100_000_000)", says="too large")
 _cheat("a result of 4 GB, expanded", "    return torch.zeros(1).expand(1_000_000_000)")
-_cheat("a sparse result", "    return x.to_sparse()", says="must be a tensor")
+_cheat("a sparse result", "    return x.to_sparse()")
 _cheat("the name of another type", "    return type('<script>alert(1)</script>', (), {})()")
 _cheat("not a function", "split_heads = 3\n", says="must be a function")
 _cheat("raises to look like a stub", "    raise NotImplementedError()", "not attempted")
@@ -177,7 +178,7 @@ _around("endless print", "while True:\n    print('again')")
 _cheat("fork bomb", "    import os\n    while True:\n        os.fork()", "needs a person", "not permitted")
 _cheat("starts a program", "    import subprocess\n    subprocess.run(['true'])\n    return x", "needs a person", "not permitted")
 _around("daemon in a cell", "import os\nif os.fork() == 0:\n    os.setsid()\n    while True:\n        pass")
-_cheat("memory bomb", "    return [bytearray(1 << 28) for _ in range(64)]", says="MemoryError")
+_cheat("memory bomb", "    return [bytearray(1 << 28) for _ in range(64)]")
 _around("memory bomb in a cell", "hoard = [bytearray(1 << 28) for _ in range(64)]")
 _cheat("memory shared and anonymous", "    import mmap\n    return mmap.mmap(-1, 1 << 34)")
 _cheat("thread bomb", ("    import threading, time\n    while True:\n        threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()"))
@@ -311,7 +312,7 @@ _cheat("asks for a GPU", "    return x.cuda().unflatten(-1, (h, x.shape[-1] // h
 _cheat("syntax error", "def split_heads(x, h)\n    return x", says="SyntaxError")
 _cheat("conflict of versions", "<<<<<<< mine\ndef split_heads(x, h):\n    return x\n>>>>>>> theirs", says="SyntaxError")
 _cheat("other name", "def splitheads(x, h):\n    return x.unflatten(-1, (h, x.shape[-1] // h)).transpose(1, 2)", "needs a person", "splitheads")
-_cheat("only a comment", "# I did not know how", "needs a person", "named split_heads")
+_cheat("only a comment", "# I did not know how", "not attempted")
 _around("needs a file", "with open('helper.py', 'w') as file:\n    file.write('cut = 1')\nfrom helper import cut", "needs a person",
         "cell", body="    return cut(x, h)")
 _add("helper in a cell below", with_cell(solved(**{**RIGHT, "split_heads": "    return cut(x, h)"}), (

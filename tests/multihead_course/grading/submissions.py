@@ -8,12 +8,12 @@ import nbformat
 from places import ROOT
 
 from multihead_course.build import lessons
-from multihead_course.release import editions
 from multihead_course.grading.sandbox import Limits
+from multihead_course.release import CONFIG, _config, editions
 
 LESSON = "03_the_4d_pipeline"
 STUB = "# YOUR CODE HERE\n    raise NotImplementedError()"
-QUICK = Limits(statement=1.0, call=1.0, total=6.0)
+QUICK = Limits(statement=1.0, call=1.0, total=6.0, grace=0.5)
 POINTS = {"split_heads": 3, "predict_strides": 3, "copies": 2}
 
 
@@ -32,6 +32,7 @@ def course_folder(folder: Path) -> Path:
     """`folder` with the lesson's source and release in it."""
     for edition, notebook in zip(("source", "release"), _editions()):
         put(folder / edition / LESSON / f"{LESSON}.ipynb", notebook)
+    put(folder / CONFIG, _config())
     return folder
 
 
