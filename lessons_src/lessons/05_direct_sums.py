@@ -207,8 +207,8 @@ print("v = (-1, 0) + (2, 2).")
 # %% [markdown] minutes=1
 # **What happens to the pieces as the lines close?** The condition number, the largest over the smallest singular value of
 # the stacked unit vectors, tells how near they are to being one line. Bring $H_2$ toward $H_1$, one degree at a time (type
-# the angle). Find the moment when uniqueness dies, with $v$ on the line and off it. Then switch to shadows: where do they add
-# up to $v$?
+# the angle). Find the moment when uniqueness dies, with $v$ on the line and off it. Then switch to shadows: where do they
+# add up to $v$?
 
 # %% minutes=2
 lesson.plane_explorer()

@@ -16,7 +16,7 @@ from multihead_lessons.quiz import Option, Quiz
 from multihead_lessons.style import HEAD_COLORS, WEIGHT_COLORS
 from multihead_lessons.svg import Picture
 
-# Two heads of one channel. Head 1 reads x @ (2, 1) and writes along (1, 1); head 2 reads x @ (1, 3) and writes along (-1, 2).
+# Two heads of one channel. Head 1 reads x @ (2, 1) and writes along (1, 1), head 2 reads x @ (1, 3) and writes along (-1, 2).
 W = torch.tensor([[2.0, 1.0], [1.0, 3.0]])
 W_O = torch.tensor([[1.0, 1.0], [-1.0, 2.0]])
 
@@ -39,7 +39,8 @@ def three_spaces() -> Picture:
     parts += [svg.text(10, 284, "1, drawn through: head 1"), svg.text(250, 284, "2, dashed: head 2")]
     width, height = 10 + 3 * (size + 30), 296
     alt = ("Three planes, each with two lines through the origin, one for each head. The coordinate blocks meet at "
-           f"{angles[0]:.0f} degrees, the lines that are read at {angles[1]:.0f}, the lines that are written at {angles[2]:.0f}.")
+           f"{angles[0]:.0f} degrees, the lines that are read at {angles[1]:.0f}, the lines that are written at "
+           f"{angles[2]:.0f}.")
     return Picture(svg.svg(width, height, *parts, alt=alt), alt, "Three pairs of lines, three angles.", width)
 
 
@@ -48,11 +49,12 @@ def pieces_and_shadows() -> Picture:
     v, lines = (1.0, 2.0), [(1.0, 0.0), (1.0, 1.0)]
     pieces = mh.decompose(torch.tensor(v), [torch.tensor([line]) for line in lines]).tolist()
     shadows = [shadow(v, line) for line in lines]
-    alt = ("The vector v = (1, 2) and two lines through the origin, along (1, 0) and (1, 1). Left: a parallelogram with v as its "
-           "diagonal; the pieces (-1, 0) and (2, 2) add up to v. Right: perpendiculars from v; the shadows (1, 0) and (1.5, 1.5) "
-           "add up to (2.5, 1.5), which is not v.")
+    alt = ("The vector v = (1, 2) and two lines through the origin, along (1, 0) and (1, 1). Left: a parallelogram with v as "
+           "its diagonal; the pieces (-1, 0) and (2, 2) add up to v. Right: perpendiculars from v; the shadows (1, 0) and "
+           "(1.5, 1.5) add up to (2.5, 1.5), which is not v.")
     return two_panels(panel(0, "pieces: along the other line", v, lines, pieces),
-                      panel(1, "shadows: at right angles", v, lines, shadows, shadows=True), alt, "Pieces add up to v, shadows do not.")
+                      panel(1, "shadows: at right angles", v, lines, shadows, shadows=True), alt, "Pieces add up to v, "
+                                                                                                  "shadows do not.")
 
 
 def shadow(v: Point, direction: Point) -> tuple[float, float]:
@@ -69,11 +71,14 @@ def _seen(point: Sequence[float]) -> tuple[float, float]:
     return 0.9 * y - 0.62 * x, z - 0.42 * x - 0.12 * y
 
 
+def _polyline(pixels: Sequence[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{svg.number(x)} {svg.number(y)}" for x, y in pixels)
+
+
 def _sheet(plane: Plane, a: Sequence[float], b: Sequence[float], color: str, low: float = -1.0) -> str:
     """The part of the plane of two vectors between -a and a, and between low b and b."""
     corners = [plane.at(_seen([s * p + t * q for p, q in zip(a, b)])) for s, t in ((-1, low), (1, low), (1, 1), (-1, 1))]
-    outline = "L".join(f"{svg.number(x)} {svg.number(y)}" for x, y in corners)
-    return svg.path(f"M{outline}z", fill=color, fill_opacity=0.16, stroke=color)
+    return svg.path(f"{_polyline(corners)}z", fill=color, fill_opacity=0.16, stroke=color)
 
 
 def _through(plane: Plane, direction: Sequence[float], color: str, dash: str | None = None) -> str:
@@ -100,11 +105,12 @@ def three_lines() -> Picture:
                            floor.arrow((0, 0), (1, 0), HEAD_COLORS[0]), floor.arrow((0, 0), (0, 1), HEAD_COLORS[1]),
                            floor.arrow((0, 0), v, HEAD_COLORS[2])),
               floor.label((1.05, 1.25), "v", font_weight="700"), floor.label((1.75, -0.2), NAMES[0], font_weight="700"),
-              floor.label((-0.22, 1.75), NAMES[1], font_weight="700"), floor.label((-1.5, -1.78), NAMES[2], font_weight="700"),
+              floor.label((-0.22, 1.75), NAMES[1], font_weight="700"),
+              floor.label((-1.5, -1.78), NAMES[2], font_weight="700"),
               svg.text(380, 346, "(1, 1, 0) = (1, 0, 0) + (0, 1, 0) = (1, 1, 0) alone")]
-    alt = ("Left: three lines through the origin, all in one plane of space, and a vector that sticks out of the plane and has no "
-           "split. Right: in the plane, the vector (1, 1) is the sum of a piece in the first and a piece in the second line, and it "
-           "is also a piece of the third line alone.")
+    alt = ("Left: three lines through the origin, all in one plane of space, and a vector that sticks out of the plane and has "
+           "no split. Right: in the plane, the vector (1, 1) is the sum of a piece in the first and a piece in the second "
+           "line, and it is also a piece of the third line alone.")
     return Picture(svg.svg(690, 360, *parts, alt=alt), alt, "Three lines, any two of which meet in 0 only.", 690)
 
 
@@ -121,8 +127,8 @@ def angles_in_space() -> Picture:
     for number, (title, other) in enumerate(zip(titles, (RISING_LINE, RISING_PLANE))):
         plane = Plane(8 + number * 360, 26, 330, 2.1)
         rise = [1.6 * x for x in RISING_LINE[0].tolist()]
-        arc = [plane.at(_seen((0, 0.9 * math.cos(math.radians(t)), 0.9 * math.sin(math.radians(t))))) for t in range(0, RISE + 1, 5)]
-        curve = "L".join(f"{svg.number(x)} {svg.number(y)}" for x, y in arc)
+        turned = [math.radians(t) for t in range(0, RISE + 1, 5)]
+        arc = [plane.at(_seen((0, 0.9 * math.cos(t), 0.9 * math.sin(t)))) for t in turned]
         sheets = [_sheet(plane, (1.2, 0, 0), (0, 1.5, 0), HEAD_COLORS[0])]
         if number:
             sheets += [_sheet(plane, (1.2, 0, 0), rise, HEAD_COLORS[1], low=-0.35), _through(plane, (1.2, 0, 0), svg.INK)]
@@ -132,13 +138,14 @@ def angles_in_space() -> Picture:
         degrees = [math.degrees(angle) for angle in mh.principal_angles(FLOOR, other)]
         found.append(" and ".join(f"{angle:.0f}°" for angle in degrees))
         parts += [svg.text(plane.left + 10, 20, title, size=14, font_weight="600"),
-                  plane.group(*sheets, svg.path(f"M{curve}", stroke=svg.INK, stroke_width=2)),
+                  plane.group(*sheets, svg.path(_polyline(arc), stroke=svg.INK, stroke_width=2)),
                   plane.label(_seen((0, 1.25, 0.55)), f"{RISE}°"),
-                  svg.text(plane.left + 10, 346, f"principal angles: {found[-1]}" if number else f"one principal angle: {found[-1]}")]
+                  svg.text(plane.left + 10, 346, f"principal angles: {found[-1]}" if number else f"one principal angle: "
+                                                                                                 f"{found[-1]}")]
         if number:
             parts.append(plane.label((-0.1, -0.95), "shared line: 0°", size=13))
-    alt = (f"Left: a line rises from a plane; its one principal angle is {found[0]}. Right: two planes share a line and open "
-           f"around it; their principal angles are {found[1]}.")
+    alt = (f"Left: a line rises from a plane; its one principal angle is {found[0]}. Right: two planes share a line and "
+           f"open around it; their principal angles are {found[1]}.")
     return Picture(svg.svg(710, 360, *parts, alt=alt), alt, "As many angles as the smaller space has dimensions.", 710)
 
 
@@ -225,16 +232,17 @@ def draw_plane(first: int, second: int, angle: int, length: int, show: str) -> P
     lines = f"{NAMES[0]} at {first}° and {NAMES[1]} at {second}°"
     vector = f"v, of length {length} at {angle}°,"
     if show == "shadows":
-        status = (f"{lines}: the shadows of {vector} have the lengths {_figure(bars[1][1])} and {_figure(bars[2][1])}; their sum "
-                  + (f"misses v by {_figure(missed)}." if missed > 1e-9 else "is v, because the lines are at right angles."))
+        status = (f"{lines}: the shadows of {vector} have the lengths {_figure(bars[1][1])} and {_figure(bars[2][1])}; "
+                  "their sum " + (f"misses v by {_figure(missed)}." if missed > 1e-9 else "is v, because the lines are at right "
+                                                                             "angles."))
     elif pieces:
-        status = (f"{lines}: {vector} has one split, a piece of length {_figure(bars[1][1])} and one of {_figure(bars[2][1])}. "
-                  f"Condition number {_figure(condition)}.")
+        status = (f"{lines}: {vector} has one split, a piece of length {_figure(bars[1][1])} and one of "
+                  f"{_figure(bars[2][1])}. Condition number {_figure(condition)}.")
     elif split.on_both:
         status = f"{lines} are one line; {vector} lies on it. It has infinitely many splits: one of them, 2v−v, is drawn."
     else:
         status = f"{lines} are one line; {vector} lies off it. It has no split."
-    alt = f"Two lines through the origin and the vector v. {status} Beside them bars of lengths and a curve of the condition number."
+    alt = f"Two lines through the origin and the vector v. {status} Beside them, lengths as bars and the condition number as a curve."
     return Picture(svg.svg(WIDTH, HEIGHT, *parts, alt=alt), alt, status, WIDTH)
 
 
@@ -252,12 +260,13 @@ def _lines_and_arrows(split: Split, ends: Sequence[Point] | None, show: str) -> 
     drawn.append(WINDOW.arrow((0, 0), split.v, svg.INK, 4))
     if show == "shadows":
         total = ends[0][0] + ends[1][0], ends[0][1] + ends[1][1]
-        drawn += [WINDOW.segment((0, 0), total, svg.MUTED, stroke_width=2), WINDOW.segment(total, split.v, HEAD_COLORS[3], stroke_width=2)]
+        drawn += [WINDOW.segment((0, 0), total, svg.MUTED, stroke_width=2),
+                  WINDOW.segment(total, split.v, HEAD_COLORS[3], stroke_width=2)]
     return WINDOW.window(*drawn)
 
 
 def _line_names(split: Split) -> list[str]:
-    """The name of the first line at the end that is farther from v, that of the second at the end farther from the first's."""
+    """The name of the first line at its end farther from v; that of the second away from the first's, and from v if possible."""
     first = max((split.first, split.first + 180), key=lambda end: _apart(end, split.angle))
     second = max((split.second, split.second + 180), key=lambda end: (_apart(end, first) > 20, _apart(end, split.angle)))
     return [WINDOW.end_label(_unit(end), NAMES[i], font_weight="700") for i, end in enumerate((first, second))]
@@ -293,17 +302,20 @@ def _condition_curve(gap: int, condition: float) -> list[str]:
         return left + width * degrees / 90, top + height * (1 - math.log(min(value, MOST)) / math.log(MOST))
     curve = [place(t, 1 / math.tan(math.radians(t) / 2)) for t in (0.2, 0.5, 1, 2, 3, 5, 7, *range(10, 91, 5))]
     x, y = place(gap, condition)
-    parts = [svg.text(PANEL, top - 44, f"condition number {_figure(condition)}" if gap else "condition number: infinite", size=15,
-                      font_weight="600"),
-             svg.text(PANEL, top - 22, (f"a vector of length 1 can have a piece of length {_figure(1 / math.sin(math.radians(gap)))}"
-                                        if gap else "uniqueness is lost: no split, or infinitely many")),
+    if gap:
+        title = f"condition number {_figure(condition)}"
+        words = f"a vector of length 1 can have a piece of length {_figure(1 / math.sin(math.radians(gap)))}"
+    else:
+        title, words = "condition number: infinite", "uniqueness is lost: no split, or infinitely many"
+    parts = [svg.text(PANEL, top - 44, title, size=15, font_weight="600"), svg.text(PANEL, top - 22, words),
              svg.rect(left, top, width, height, stroke=svg.RULE)]
     for value in (1, 10, 100, 1000):
         at = place(0, value)[1]
-        parts += [svg.line(left, at, left + width, at, stroke=svg.RULE), svg.text(left - 8, at + 4, f"{value:,}", size=12, anchor="end")]
+        parts += [svg.line(left, at, left + width, at, stroke=svg.RULE),
+                  svg.text(left - 8, at + 4, f"{value:,}", size=12, anchor="end")]
     parts += [svg.text(place(t, 1)[0] - (8 if t == 90 else 0), top + height + 18, f"{t}°", size=12, anchor="middle")
               for t in (0, 30, 60, 90)]
-    parts += [svg.path("M" + "L".join(f"{svg.number(a)} {svg.number(b)}" for a, b in curve), stroke=svg.MUTED, stroke_width=2),
+    parts += [svg.path(_polyline(curve), stroke=svg.MUTED, stroke_width=2),
               svg.line(x, top, x, top + height, stroke=svg.INK, stroke_dasharray="3 3"),
               svg.tag("circle", cx=x, cy=y, r=6, fill=svg.INK if gap else HEAD_COLORS[3])]
     return parts
@@ -322,7 +334,8 @@ def plane_explorer() -> Explorer:
         Slider("angle", range(0, 360, 5), 40, label="v angle", refuse=_degrees_up_to("v angle", 359)),
         Slider("length", (1, 2, 3), 3, label="v length"),
         Choice("show", ["pieces", "shadows"], "pieces"),
-        presets={"right angles": {"first": 10, "second": 100, "angle": 40}, "nearly one line": {"first": 10, "second": 13, "angle": 40},
+        presets={"right angles": {"first": 10, "second": 100, "angle": 40},
+                 "nearly one line": {"first": 10, "second": 13, "angle": 40},
                  "one line, v off it": {"first": 10, "second": 10, "angle": 40},
                  "one line, v on it": {"first": 10, "second": 10, "angle": 10}})
 
@@ -376,8 +389,9 @@ def draw_angles(d_model: int, h: int, bases: str, draw: int) -> Picture:
         pairs = angles.smallest[*torch.triu_indices(h, h, 1)]
         overlap = angles.every.deg2rad().cos().square().mean().item()
         spread = f"{pairs.min():.1f}° to {pairs.max():.1f}°" if h > 2 else f"{pairs[0]:.1f}°"
-        status = (f"{size}, random bases, draw {draw}: two heads open by {spread} (limit {limit(h):.1f}°); from one head to all the "
-                  f"others together {_small(angles.others.min())}° at the least. Mean cos² {overlap:.3f}, expected {1 / h:.3f}.")
+        status = (f"{size}, random bases, draw {draw}: two heads open by {spread} (limit {limit(h):.1f}°); from one head to all "
+                  f"the others together {_small(angles.others.min())}° at the least. Mean cos² {overlap:.3f}, expected "
+                  f"{1 / h:.3f}.")
     alt = f"A map of angles between {h} heads and a histogram of all their principal angles. {status}"
     return Picture(svg.svg(WIDTH, HEIGHT, *parts, alt=alt), alt, status, WIDTH)
 
@@ -388,7 +402,8 @@ def limit(h: int) -> float:
 
 
 def _small(degrees: float) -> str:
-    return f"{degrees:.1f}" if degrees >= 1 else f"{degrees:.2f}"
+    """Few digits: whole degrees from 10 on, a hundredth of one below 1."""
+    return f"{degrees:.0f}" if degrees >= 10 else f"{degrees:.1f}" if degrees >= 1 else f"{degrees:.2f}"
 
 
 def _map(angles: HeadAngles) -> list[str]:
@@ -405,12 +420,11 @@ def _map(angles: HeadAngles) -> list[str]:
         parts += [svg.text(left - 6, y + cell / 2 + 4, i + 1, size=12, anchor="end"),
                   svg.text(left + (i + 0.5) * cell, top - 6, i + 1, size=12, anchor="middle"),
                   svg.rect(aside, y, 40, cell, fill=_color(others), shape_rendering="crispEdges"),
-                  svg.text(aside + 20, y + cell / 2 + 4, _small(others) if others < 89.95 else "90", size=12, anchor="middle",
-                           fill=_ink(others))]
+                  svg.text(aside + 20, y + cell / 2 + 4, _small(others), size=12, anchor="middle", fill=_ink(others))]
         if h <= 8:
             pairs = [(j, float(angles.smallest[i, j])) for j in range(h) if j != i]
-            parts += [svg.text(left + (j + 0.5) * cell, y + cell / 2 + 4, _small(pair) if pair < 10 else f"{pair:.0f}", size=12,
-                               anchor="middle", fill=_ink(pair)) for j, pair in pairs]
+            parts += [svg.text(left + (j + 0.5) * cell, y + cell / 2 + 4, _small(pair), size=12, anchor="middle", fill=_ink(pair))
+                      for j, pair in pairs]
     step = (size - 80) / len(WEIGHT_COLORS)
     parts += [svg.rect(left + 34 + n * step, top + size + 18, step + 0.5, 12, fill=color, shape_rendering="crispEdges")
               for n, color in enumerate(WEIGHT_COLORS)]
@@ -429,8 +443,8 @@ def _ink(degrees: float) -> str:
 def distribution(angles: torch.Tensor, h: int) -> Picture:
     """The distribution of all principal angles, in radians, between h random heads, against the formula."""
     parts = _distribution(angles.rad2deg().flatten(), h, (60, 46, 560, 240))
-    alt = (f"A histogram of {angles.numel():,} principal angles between random heads and the curve of the formula for h = {h}: they "
-           f"begin near {limit(h):.0f} degrees and end at 90.")
+    alt = (f"A histogram of {angles.numel():,} principal angles between random heads and the curve of the formula for h = {h}: "
+           f"they begin near {limit(h):.0f} degrees and end at 90.")
     return Picture(svg.svg(640, 330, *parts, alt=alt), alt, "Angles as measured and as the formula says.", 640)
 
 
@@ -458,9 +472,10 @@ def _distribution(degrees: torch.Tensor, h: int | None, box: tuple[int, int, int
     if h:
         points = [place(t, share) for t, share in zip(middles, curve)]
         end = place(limit(h), 0)[0]
-        parts += [svg.path("M" + "L".join(f"{svg.number(x)} {svg.number(y)}" for x, y in points), stroke=svg.INK, stroke_width=2),
+        middle = min(max(end, left + 44), left + width - 44)  # of the words, so that they stay over the plot
+        parts += [svg.path(_polyline(points), stroke=svg.INK, stroke_width=2),
                   svg.line(end, top, end, top + height, stroke=svg.INK, stroke_dasharray="3 3"),
-                  svg.text(min(max(end, left + 44), left + width - 44), top - 6, f"limit {limit(h):.1f}°", size=12, anchor="middle"),
+                  svg.text(middle, top - 6, f"limit {limit(h):.1f}°", size=12, anchor="middle"),
                   svg.text(left + width, 20, "share per degree; line: formula", size=12, anchor="end", fill=svg.MUTED)]
     return parts
 
@@ -490,29 +505,31 @@ def three_lines_quiz() -> Quiz:
     return Quiz(
         "Three lines through the origin of R³. Any two of them meet in 0 only. Is R³ their direct sum?",
         Option("yes: the dimensions 1 + 1 + 1 add up to 3, and no two lines overlap",
-               "Both facts are true, and they are not enough: the third line may lie in the plane of the first two. Then the three "
-               "reach only that plane."),
+               "Both facts are true, and they are not enough: the third line may lie in the plane of the first two. Then "
+               "the three reach only that plane."),
         Option("yes, whenever the lines are different",
-               "Different lines meet in 0 only, so this is the same test of pairs. It does not see three lines in one plane."),
+               "Different lines meet in 0 only, so this is the same test of pairs. It does not see three lines in one "
+               "plane."),
         Option("not always",
-               "It depends on all three together. If they lie in one plane, a vector off the plane has no split. Otherwise the sum is "
-               "direct.", right=True),
+               "It depends on all three together. If they lie in one plane, a vector off the plane has no split. Otherwise "
+               "the sum is direct.", right=True),
         Option("only if the lines are at right angles",
                "Right angles are enough, but not needed: any three lines that do not lie in one plane will do."))
 
 
 def pieces_quiz() -> Quiz:
     return Quiz(
-        "v = (1, 2) is the sum of a piece on the line of (1, 0) and a piece on the line of (1, 1). How long is the second piece?",
+        "v = (1, 2) is the sum of a piece on the line of (1, 0) and a piece on the line of (1, 1). How long is the second "
+        "piece?",
         Option("shorter than v: a part is smaller than the whole",
-               "So it is at right angles. Here the lines are oblique, the first piece points backward, and the second must be longer to "
-               "make up for it."),
+               "So it is at right angles. Here the lines are oblique, the first piece points backward, and the second must "
+               "be longer to make up for it."),
         Option("longer than v",
-               "Only the second line leaves the axis, so it must bring the whole 2 of the second coordinate: (2, 2), of length 2.83, while v has "
-               "2.24. The first piece is (-1, 0).", right=True),
+               "Only the second line leaves the axis, so it must bring the whole 2 of the second coordinate: (2, 2), of "
+               "length 2.83, while v has 2.24. The first piece is (-1, 0).", right=True),
         Option("as long as the shadow of v on the second line",
-               "The shadow, v projected at right angles, is (1.5, 1.5). To come back to v you would have to add (-0.5, 0.5), which does not "
-               "lie on the first line."),
+               "The shadow, v projected at right angles, is (1.5, 1.5). To come back to v you would have to add (-0.5, "
+               "0.5), which does not lie on the first line."),
         Option("that is up to us: many pairs of pieces add up to v",
                "The two rows (1, 0) and (1, 1) form an invertible matrix. By the theorem there is exactly one split."))
 
@@ -521,14 +538,16 @@ def two_heads_quiz() -> Quiz:
     return Quiz(
         "Two heads read random subspaces of 64 dimensions in R^768. What is the smallest angle between them?",
         Option("about 90°: random directions in many dimensions are almost orthogonal",
-               "Two random directions are. But a subspace of 64 dimensions has many directions to choose from, and the smallest angle is "
-               "that of the best pair."),
+               "Two random directions are. But a subspace of 64 dimensions has many directions to choose from, and the "
+               "smallest angle is that of the best pair."),
         Option("about 56°",
-               "Of all pairs of directions, the best has a cosine near 2 √(r (1 - r)), with r = 64 / 768: 0.55, so 56°.", right=True),
+               "Of all pairs of directions, the best has a cosine near 2 √(r (1 - r)), with r = 64 / 768: 0.55, so 56°.",
+               right=True),
         Option("about 0°: two subspaces of 64 dimensions must touch somewhere",
                "They must if their dimensions add up to more than 768. 64 + 64 is far less."),
         Option("it can be anything: they are random",
-               "It can, but in this many dimensions chance averages out. Over many pairs the angle moves by a few degrees only."))
+               "It can, but in this many dimensions chance averages out. Over many pairs the angle moves by a few degrees "
+               "only."))
 
 
 def others_quiz() -> Quiz:
@@ -539,10 +558,11 @@ def others_quiz() -> Quiz:
         Option("about 90°: by the theorem the sum is direct",
                "Direct means that they share no direction but 0. Nothing is said about right angles."),
         Option("less than 1°",
-               "The other eleven span 704 of 768 dimensions, and 64 + 704 = 768: two random subspaces of these sizes share no direction, "
-               "just barely.", right=True),
+               "The other eleven span 704 of 768 dimensions, and 64 + 704 = 768: two random subspaces of these sizes share "
+               "no direction, just barely.", right=True),
         Option("exactly 0°: together they fill all of the space",
-               "Eleven heads fill 704 dimensions. 64 are left, and at a random draw head 1 has no direction in common with the 704."))
+               "Eleven heads fill 704 dimensions. 64 are left, and at a random draw head 1 has no direction in common with "
+               "the 704."))
 
 
 def symmetry_quiz() -> Quiz:
@@ -553,7 +573,7 @@ def symmetry_quiz() -> Quiz:
         Option("W_V of one head times an invertible matrix, its W_O block from the left times the inverse",
                "The two cancel inside the head: (x W_V N)(N⁻¹ W_O) = x W_V W_O, and the pattern is the same."),
         Option("one rotation of all d_model columns of W_Q, W_K and W_V, undone in W_O",
-               "It mixes channels of different heads, and each head weighs its own channels with its own pattern. In general the output "
-               "changes.", right=True),
+               "It mixes channels of different heads, and each head weighs its own channels with its own pattern. In "
+               "general the output changes.", right=True),
         Option("W_Q of one head times an invertible matrix, its W_K times the inverse transposed",
                "The scores of that head stay as they are: (x W_Q G)(x W_K G⁻ᵀ)ᵀ = x W_Q W_Kᵀ xᵀ."))

@@ -102,7 +102,8 @@ def arrow(x1: float, y1: float, x2: float, y2: float, color: str, width: float =
     neck_x, neck_y, half = x2 - head * ux, y2 - head * uy, head / 2
     points = [(x2, y2), (neck_x - half * uy, neck_y + half * ux), (neck_x + half * uy, neck_y - half * ux)]
     tip = "L".join(f"{svg.number(x)} {svg.number(y)}" for x, y in points)
-    return svg.line(x1, y1, neck_x, neck_y, stroke=color, stroke_width=float(width), stroke_dasharray=dash) + svg.path(f"M{tip}z", fill=color)
+    shaft = svg.line(x1, y1, neck_x, neck_y, stroke=color, stroke_width=float(width), stroke_dasharray=dash)
+    return shaft + svg.path(f"M{tip}z", fill=color)
 
 
 # A vector and its pieces along two lines
@@ -110,7 +111,8 @@ def arrow(x1: float, y1: float, x2: float, y2: float, color: str, width: float =
 PANEL_SIZE = 290
 
 
-def panel(number: int, title: str, v: Point, lines: Sequence[Point], ends: Sequence[Point], *, shadows: bool = False) -> list[str]:
+def panel(number: int, title: str, v: Point, lines: Sequence[Point], ends: Sequence[Point], *,
+          shadows: bool = False) -> list[str]:
     """One of two panels side by side: v, two lines, an arrow to each of two ends, and what the two add up to."""
     plane = Plane(10 + number * (PANEL_SIZE + 60), 30, PANEL_SIZE, 3.2)
     total = ends[0][0] + ends[1][0], ends[0][1] + ends[1][1]

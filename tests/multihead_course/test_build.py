@@ -1,5 +1,6 @@
 """The builder: what each edition holds, what it executes, what it refuses."""
 import json
+import re
 import shutil
 
 import nbformat
@@ -8,7 +9,8 @@ from places import NOTEBOOKS, ROOT
 from test_lesson import GOOD
 
 from multihead_course.build import EDITIONS, BuildRefused, build, inputs_digest, lessons, notebook, stale
-from multihead_course.lesson import MARKER, STUB, solution_lines
+from multihead_course.leaks import leaks
+from multihead_course.lesson import STUB
 
 CHECK_STAND_IN = "# %% minutes=1\ndef check(name, answer):\n    print('checked', name)\n\n# %% exercise"
 
@@ -137,41 +139,12 @@ def test_ids_come_from_content_and_ordinal(tree):
 
 @pytest.mark.parametrize("lesson", lessons(ROOT), ids=lambda lesson: lesson.name)
 def test_no_solution_leaks(lesson):
-    """No marker, no whole solution body, no run of three solution lines, outputs and metadata included.
-
-    A lesson may show lines of a solution in a code cell of its own; those cells are left out.
-    """
     made = json.loads((ROOT / "notebooks" / f"{lesson.name}.ipynb").read_text(encoding="utf-8"))
-    shown = {cell.source for cell in lesson.cells if cell.kind == "code"}
-    for cell in made["cells"]:
-        if "".join(cell["source"]) in shown:
-            cell["source"] = ""
-    lines = [line.strip() for text in _strings(made) for line in text.splitlines() if line.strip()]
-    page = "\n" + "\n".join(lines) + "\n"
-    assert not MARKER.search(page)
-    for cell in lesson.named("exercise").values():
-        secret = solution_lines(cell)
-        for run_of_lines in [secret, *(secret[i:i + 3] for i in range(len(secret) - 2))]:
-            assert "\n" + "\n".join(run_of_lines) + "\n" not in page, f"{lesson.name} leaks {cell.name}"
-
-
-def _strings(value):
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from _strings(part)
-    elif isinstance(value, list):
-        if value and all(isinstance(part, str) for part in value):
-            yield "".join(value)
-        else:
-            for part in value:
-                yield from _strings(part)
+    assert leaks(lesson, made) == []
 
 
 @pytest.mark.parametrize("lesson", lessons(ROOT), ids=lambda lesson: lesson.name)
 def test_links_between_lessons_lead_somewhere(lesson):
-    import re
     names = {path.name for path in NOTEBOOKS}
     for edition in EDITIONS:
         for cell in notebook(lesson, edition, "", lessons(ROOT)).cells:

@@ -234,8 +234,8 @@ def by_differences_of_sums(bases):
 
 
 def test_right_projectors_in_every_style_pass():
-    assert_right("projectors", [by_inverse, by_solve, by_masks, by_block_loop, by_columns, by_normal_equations, by_pseudoinverse,
-                                by_lstsq, by_dual_frames, by_differences_of_sums])
+    assert_right("projectors", [by_inverse, by_solve, by_masks, by_block_loop, by_columns, by_normal_equations,
+                                by_pseudoinverse, by_lstsq, by_dual_frames, by_differences_of_sums])
 
 
 @pytest.mark.parametrize("silent", [
@@ -281,7 +281,8 @@ def test_wrong_projectors_in_a_strangers_style_are_named():
         P = shadows(bases)
         return torch.stack([*P[:-1], torch.eye(P.shape[1], dtype=P.dtype) - P[:-1].sum(0)])
 
-    for answer, slug in [(shadows, "orthogonal"), (columns, "transposed"), (gram_schmidt, "all orthonormalized"), (rest, "unknown")]:
+    for answer, slug in [(shadows, "orthogonal"), (columns, "transposed"), (gram_schmidt, "all orthonormalized"),
+                         (rest, "unknown")]:
         assert examine("projectors", answer).misconception == slug
 
 
@@ -351,8 +352,8 @@ def by_least_squares(v, bases):
 
 
 def test_right_splits_in_every_style_pass():
-    assert_right("decompose", [*map(via, (by_inverse, by_solve, by_columns, by_normal_equations, by_dual_frames)), by_coordinates,
-                               by_row_solve, by_einsum, by_diagonal, by_least_squares])
+    assert_right("decompose", [*map(via, (by_inverse, by_solve, by_columns, by_normal_equations, by_dual_frames)),
+                               by_coordinates, by_row_solve, by_einsum, by_diagonal, by_least_squares])
 
 
 def test_wrong_splits_in_a_strangers_style_are_named():

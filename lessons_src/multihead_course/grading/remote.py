@@ -293,6 +293,7 @@ class RemoteAnswer(Elsewhere):
         try:
             outcome = fork.ask(request, self.limits.call, self._read_outcome)
         except (TookTooLong, EndedProcess) as error:
+            error.where = "the call"  # where in it, nobody can say any more
             return RemoteOutcome(error=error)
         fork.calls += 1
         outcome.returned = lambda: fork.ask({"do": "again", "call": number}, self.limits.call, lambda reply: reply["value"])

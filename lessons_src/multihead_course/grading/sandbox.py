@@ -73,28 +73,34 @@ class Limits:
 
 def confine(readable: Iterable[Path], hidden: Sequence[Path]) -> bool:
     """From here on only `readable` can be read, without `hidden`, and nothing be written. False where Landlock is missing."""
+    rules = _rules(readable, hidden)
     _drop_privileges()
-    if _libc.syscall(444, None, 0, 1) < 1:  # landlock_create_ruleset(LANDLOCK_CREATE_RULESET_VERSION)
-        return False
-    version = _libc.syscall(444, None, 0, 1)
-    rights = 13 + sum(version >= since for since in (2, 3, 5))  # later versions know more ways to touch a file
-    attributes = struct.pack("<Q", (1 << rights) - 1)
-    rules = _libc.syscall(444, ctypes.c_char_p(attributes), len(attributes), 0)
     if rules < 0:
         return False
-    read_file, read_folder, write_file = 1 << 2, 1 << 3, 1 << 1
-    for path in readable:
-        for granted in without(path, hidden):
-            _allow(rules, granted, read_file | read_folder if granted.is_dir() else read_file)
-    _allow(rules, Path(os.devnull), read_file | write_file)
     held = _libc.syscall(446, rules, 0) == 0  # landlock_restrict_self
     os.close(rules)
     return held
 
 
+def _rules(readable: Iterable[Path], hidden: Sequence[Path]) -> int:
+    """A Landlock ruleset that covers every way to touch a file and grants reading alone; negative without Landlock."""
+    version = _libc.syscall(444, None, 0, 1)  # landlock_create_ruleset, asked for its version
+    if version < 1:
+        return -1
+    rights = 13 + sum(version >= since for since in (2, 3, 5))  # later versions know more ways
+    attributes = struct.pack("<Q", (1 << rights) - 1)
+    rules = _libc.syscall(444, ctypes.c_char_p(attributes), len(attributes), 0)
+    read_file, read_folder, write_file = 1 << 2, 1 << 3, 1 << 1
+    for path in readable:
+        for granted in without(path, hidden):
+            _allow(rules, granted, read_file | read_folder if granted.is_dir() else read_file)
+    _allow(rules, Path(os.devnull), read_file | write_file)
+    return rules
+
+
 def without(path: Path, hidden: Sequence[Path]) -> Iterator[Path]:
     """`path`, or, if something hidden lies in it, its parts in which nothing hidden lies."""
-    if path in hidden or not path.exists():
+    if path in hidden or not os.path.exists(path):
         return
     if not any(path in place.parents for place in hidden):
         yield path

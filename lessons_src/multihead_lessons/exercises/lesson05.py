@@ -63,8 +63,8 @@ def _draw_direct(generator: torch.Generator) -> list[Case]:
     return [
         Case((bases,), because="You say False for subspaces whose bases together are a basis of the whole space: True."),
         Case((sharing(bases, 2, 0, 1),), because=(
-            "You say True for three subspaces of which any two meet in 0 only, although one direction of the third lies in the sum "
-            "of the other two. That direction has two splits.")),
+            "You say True for three subspaces of which any two meet in 0 only, although one direction of the third lies in "
+            "the sum of the other two. That direction has two splits.")),
         Case((sharing(bases, 2, 0),), because=f"You say True for {shared}"),
         Case((sharing(bases, 1, 0),), because=f"You say True for {shared}"),
         Case((repeated,), because=f"You say True for {shared}"),
@@ -75,7 +75,8 @@ def _draw_direct(generator: torch.Generator) -> list[Case]:
         Case(([1e-3 * basis for basis in bases],), because=(
             "You say False when all basis vectors are short. Their length changes no span.")),
         Case((almost,), because=(
-            "You say False for two subspaces with an angle of about 1e-7. That is hard on a computer, but it is a direct sum.")),
+            "You say False for two subspaces with an angle of about 1e-7. That is hard on a computer, but it is a direct "
+            "sum.")),
         Case((orthogonal,), because="You say False for orthogonal subspaces that fill the space: True."),
         Case((turned(spread(generator, *sizes, dtype=torch.float32)),), because=(
             "You say False for subspaces whose bases together are a basis of the whole space: True.")),
@@ -134,45 +135,46 @@ def _coarse(bases):
 
 
 SMALL_DETERMINANT = (
-    "You call the sum not direct when a determinant is small. The determinant shrinks with the length of the basis vectors and with "
-    "d_model, although no span changes. Ask for the rank: its tolerance is relative.")
+    "You call the sum not direct when a determinant is small. The determinant shrinks with the length of the basis vectors "
+    "and with d_model, although no span changes. Ask for the rank: its tolerance is relative.")
 
 DIRECT_MISTAKES = (
     Misconception("pairwise", (
-        "You test the subspaces two by two. Three lines in a plane pass that test: any two meet in 0 only, but the third lies in the "
-        "sum of the other two. Test all bases together: the rank of the stacked rows."), _pairwise),
+        "You test the subspaces two by two. Three lines in a plane pass that test: any two meet in 0 only, but the third "
+        "lies in the sum of the other two. Test all bases together: the rank of the stacked rows."), _pairwise),
     Misconception("pairwise without a count", (
-        "You test the subspaces two by two, and you do not ask whether the dimensions add up to d_model. Both gaps close with one "
-        "test of all bases together: the stacked rows must be square and of full rank."), _pairwise_alone),
+        "You test the subspaces two by two, and you do not ask whether the dimensions add up to d_model. Both gaps close "
+        "with one test of all bases together: the stacked rows must be square and of full rank."), _pairwise_alone),
     Misconception("neighbors", (
-        "You test each subspace against the next one only. The first and the third may share a direction, and more than two may be "
-        "dependent together. Stack all bases and take one rank."), _neighbors),
+        "You test each subspace against the next one only. The first and the third may share a direction, and more than "
+        "two may be dependent together. Stack all bases and take one rank."), _neighbors),
     Misconception("first against others", (
-        "You test the first subspace against the sum of the others, and no other. The second and the third may still share a direction. "
-        "One rank of all stacked rows covers every case."), _first_against_others),
+        "You test the first subspace against the sum of the others, and no other. The second and the third may still share "
+        "a direction. One rank of all stacked rows covers every case."), _first_against_others),
     Misconception("dimensions only", (
-        "You only count dimensions. Subspaces that share a direction can have the right dimensions too. Ask for the rank of all rows "
-        "together, not of each basis by itself."), _fills),
+        "You only count dimensions. Subspaces that share a direction can have the right dimensions too. Ask for the rank "
+        "of all rows together, not of each basis by itself."), _fills),
     Misconception("each by itself", (
-        "You ask whether each basis has independent rows. That is given. The question is about all of them together, and whether they "
-        "fill the space."), _full_rank_each),
+        "You ask whether each basis has independent rows. That is given. The question is about all of them together, and "
+        "whether they fill the space."), _full_rank_each),
     Misconception("rank only", (
-        "You ask whether the subspaces together reach the whole space. With more rows than d_model they can, and then splits are not "
-        "unique. Count the rows as well."), _rank_only),
+        "You ask whether the subspaces together reach the whole space. With more rows than d_model they can, and then "
+        "splits are not unique. Count the rows as well."), _rank_only),
     Misconception("independence only", (
-        "You ask whether all rows together are independent. Then no vector has two splits, but with fewer rows than d_model some "
-        "vector has none. Count the rows as well."), _independent_only),
+        "You ask whether all rows together are independent. Then no vector has two splits, but with fewer rows than "
+        "d_model some vector has none. Count the rows as well."), _independent_only),
     Misconception("determinant not zero", (
-        "You ask whether a determinant is exactly 0. Of a singular matrix it comes out as a small number, by rounding. Ask for the rank, "
-        "which has a tolerance."), _determinant),
+        "You ask whether a determinant is exactly 0. Of a singular matrix it comes out as a small number, by rounding. Ask "
+        "for the rank, which has a tolerance."), _determinant),
     Misconception("small determinant", SMALL_DETERMINANT, partial(_determinant, above=1e-10), together=False),
     Misconception("small determinant, coarse", SMALL_DETERMINANT, partial(_determinant, above=1e-4), together=False),
     Misconception("orthogonal", (
-        "You ask for right angles between the subspaces. A sum can be direct with oblique ones; orthogonal is more than direct."),
+        "You ask for right angles between the subspaces. A sum can be direct with oblique ones; orthogonal is more than "
+        "direct."),
         _orthogonal),
     Misconception("coarse", (
-        "You call the sum not direct when two subspaces nearly touch. Nearly is not quite: the split is unique, if long. Use the default "
-        "tolerance of the rank, and stay in the dtype of the bases."), _coarse),
+        "You call the sum not direct when two subspaces nearly touch. Nearly is not quite: the split is unique, if long. "
+        "Use the default tolerance of the rank, and stay in the dtype of the bases."), _coarse),
 )
 
 IS_DIRECT_SUM = Exercise("is_direct_sum", mh.is_direct_sum, _draw_direct, DIRECT_MISTAKES)
@@ -187,7 +189,8 @@ def _no_split(generator: torch.Generator) -> list[tuple[list[torch.Tensor], str]
     silent = "and your function returns numbers all the same. "
     return [
         (sharing(bases, 2, 0, 1), (
-            "Here one direction of the third subspace lies in the sum of the other two, so no vector has exactly one split, " + silent
+            "Here one direction of the third subspace lies in the sum of the other two, so no vector has exactly one "
+            "split, " + silent
             + "Test the rank before you invert: rounding hides from inv and solve that a matrix is singular.")),
         (bases[:2], ("Here the dimensions add up to less than d_model, so some vectors have no split, " + silent
                      + "Raise a ValueError unless the stacked rows are square and of full rank.")),
@@ -223,7 +226,8 @@ def projectors_variant(bases, kind="oblique", transposed=False):
         "all orthonormalized": lambda: [frame.mT @ frame for frame in _frame(rows).split(sizes)],
         "coordinates": lambda: [column @ row for column, row in zip(whole.split(sizes, dim=1), whole.split(sizes))],
         "rows of the inverse": lambda: [basis.mT @ share for share, basis in zip(inverse.split(sizes), bases)],
-        "equal blocks": lambda: [share @ block for share, block in zip(inverse.chunk(len(bases), dim=1), rows.chunk(len(bases)))],
+        "equal blocks": lambda: [share @ block for share, block in
+                                 zip(inverse.chunk(len(bases), dim=1), rows.chunk(len(bases)))],
     }[kind]()
     P = torch.stack(P)
     return P.mT if transposed else P
@@ -240,21 +244,21 @@ def _shares(bases):
 
 
 SHADOWS = (
-    "You project orthogonally: what you get is the shadow of v on each subspace. Shadows add up to v only if the subspaces are "
-    "orthogonal. The piece in subspace i leaves out what the other subspaces make of v: go along them, not at right angles. "
-    "Start from all bases stacked, and solve for the coordinates of v.")
+    "You project orthogonally: what you get is the shadow of v on each subspace. Shadows add up to v only if the subspaces "
+    "are orthogonal. The piece in subspace i leaves out what the other subspaces make of v: go along them, not at right "
+    "angles. Start from all bases stacked, and solve for the coordinates of v.")
 GRAM = (
-    "You multiply by a basis and its transpose, without an inverse. That gives a piece only if all rows together are orthonormal. "
-    "Solve for the coordinates of v in all the stacked rows first.")
+    "You multiply by a basis and its transpose, without an inverse. That gives a piece only if all rows together are "
+    "orthonormal. Solve for the coordinates of v in all the stacked rows first.")
 AWAY = (
-    "You take what is orthogonal to the sum of the others. That lies outside of the others, but not in subspace i. The piece must lie in "
-    "subspace i, and v minus the piece in the sum of the others.")
+    "You take what is orthogonal to the sum of the others. That lies outside of the others, but not in subspace i. The "
+    "piece must lie in subspace i, and v minus the piece in the sum of the others.")
 ORTHONORMALIZED = (
-    "You make all rows orthonormal together. The pieces then add up to v, but from the second subspace on they lie in other subspaces "
-    "than the given ones.")
+    "You make all rows orthonormal together. The pieces then add up to v, but from the second subspace on they lie in "
+    "other subspaces than the given ones.")
 CHANNELS = (
-    "You cut v by channels. That is the split into coordinate blocks; these subspaces lie in other directions. Channels belong to "
-    "heads only after the projection.")
+    "You cut v by channels. That is the split into coordinate blocks; these subspaces lie in other directions. Channels "
+    "belong to heads only after the projection.")
 EQUAL = (
     "You cut the stacked rows into equal blocks. The bases here have different numbers of rows: cut where the bases end.")
 
@@ -268,14 +272,14 @@ PROJECTOR_MISTAKES = (
     Misconception("all orthonormalized", ORTHONORMALIZED, partial(projectors_variant, kind="all orthonormalized")),
     Misconception("channels", CHANNELS, partial(projectors_variant, kind="coordinates")),
     Misconception("rows of the inverse", (
-        "You cut the inverse along its rows. If B are the stacked rows, the coordinates of v are v @ inv(B), so the columns of inv(B) "
-        "belong to the subspaces: cut along axis 1, and multiply the block by its basis from the right."),
+        "You cut the inverse along its rows. If B are the stacked rows, the coordinates of v are v @ inv(B), so the "
+        "columns of inv(B) belong to the subspaces: cut along axis 1, and multiply the block by its basis from the right."),
         partial(projectors_variant, kind="rows of the inverse")),
     Misconception("equal blocks", EQUAL, partial(projectors_variant, kind="equal blocks")),
     Misconception("list", "The matrices are right. Stack them into one tensor [h, d_model, d_model].", _as_list),
     Misconception("coordinates only", (
-        "You return the blocks [d_model, k_i] that take v to its coordinates in each basis. One step is missing: multiply each by its "
-        "basis, to come back to vectors of R^d_model, and stack the results."), _shares),
+        "You return the blocks [d_model, k_i] that take v to its coordinates in each basis. One step is missing: multiply "
+        "each by its basis, to come back to vectors of R^d_model, and stack the results."), _shares),
 )
 
 
@@ -349,31 +353,34 @@ def _stacked(bases):
 
 
 ONE_BY_ONE = (
-    "You take the shadow of v on the first subspace, then the shadow of what is left on the second, and so on. What the first takes is "
-    "too much or too little, because the subspaces are not orthogonal. All coordinates have to be solved for at once.")
+    "You take the shadow of v on the first subspace, then the shadow of what is left on the second, and so on. What the "
+    "first takes is too much or too little, because the subspaces are not orthogonal. All coordinates have to be solved "
+    "for at once.")
 
 DECOMPOSE_MISTAKES = (
     Misconception("orthogonal", SHADOWS, partial(decompose_variant, kind="orthogonal"), together=False),
     Misconception("transposed", (
-        "You multiply as if v were a column, P @ v. Here v is a row: its piece in subspace i is v @ P[i]."), _column_projectors),
+        "You multiply as if v were a column, P @ v. Here v is a row: its piece in subspace i is v @ P[i]."),
+        _column_projectors),
     Misconception("gram", GRAM, partial(decompose_variant, kind="gram"), together=False),
     Misconception("away from others", AWAY, partial(decompose_variant, kind="away from others"), together=False),
-    Misconception("all orthonormalized", ORTHONORMALIZED, partial(decompose_variant, kind="all orthonormalized"), together=False),
+    Misconception("all orthonormalized", ORTHONORMALIZED, partial(decompose_variant, kind="all orthonormalized"),
+                  together=False),
     Misconception("channels", CHANNELS, partial(decompose_variant, kind="coordinates"), together=False),
     Misconception("solved for columns", (
-        "You solve B c = v for the stacked rows B. The bases are rows: v = c B, so solve with the transpose, solve(B.mT, v), or take "
-        "v @ inv(B)."), _solved_for_columns),
+        "You solve B c = v for the stacked rows B. The bases are rows: v = c B, so solve with the transpose, solve(B.mT, "
+        "v), or take v @ inv(B)."), _solved_for_columns),
     Misconception("one after another", ONE_BY_ONE, _one_after_another),
     Misconception("one after another, rest to the last", (
         ONE_BY_ONE + " Giving the rest to the last subspace makes the sum right, but the rest does not lie in it."),
         partial(_one_after_another, rest_to_last=True), together=False),
     Misconception("equal blocks", EQUAL, partial(decompose_variant, kind="equal blocks"), together=False),
     Misconception("coordinates", (
-        "You return the coordinates of v in the stacked bases, d_model numbers. The pieces are vectors: cut the coordinates where the bases "
-        "end, and multiply each part by its basis."), _coordinates),
+        "You return the coordinates of v in the stacked bases, d_model numbers. The pieces are vectors: cut the "
+        "coordinates where the bases end, and multiply each part by its basis."), _coordinates),
     Misconception("list of coordinates", (
-        "You return the coordinates of v in each basis. The pieces are vectors of R^d_model: multiply each part by its basis, and stack "
-        "the results."), _coordinate_list),
+        "You return the coordinates of v in each basis. The pieces are vectors of R^d_model: multiply each part by its "
+        "basis, and stack the results."), _coordinate_list),
     Misconception("list", "The pieces are right. Stack them into one tensor [h, d_model].", _list_of_pieces),
 )
 
@@ -382,7 +389,8 @@ def _split_picture(split):
     v, bases = torch.tensor([1.0, 2.0], dtype=torch.float64), [torch.tensor([[1.0, 0.0]], dtype=torch.float64),
                                                                 torch.tensor([[1.0, 1.0]], dtype=torch.float64)]
     found, wanted = split(v, bases), mh.decompose(v, bases)
-    if not isinstance(found, torch.Tensor) or found.shape != (2, 2) or not found.isfinite().all() or torch.allclose(found, wanted):
+    drawable = isinstance(found, torch.Tensor) and found.shape == (2, 2) and bool(found.isfinite().all())
+    if not drawable or torch.allclose(found, wanted):
         return None
     return comparison(v.tolist(), [basis[0].tolist() for basis in bases], wanted.tolist(), found.tolist())
 
@@ -454,40 +462,45 @@ def _together(a, b):
 ANGLE_MISTAKES = (
     Misconception("cosines", "You return the cosines, the singular values. Take their arccos.",
                   partial(angles_variant, values="cosines")),
-    Misconception("degrees", "You return degrees. The exercise asks for radians.", partial(angles_variant, values="degrees")),
+    Misconception("degrees", "You return degrees. The exercise asks for radians.",
+                  partial(angles_variant, values="degrees")),
     Misconception("falling", (
-        "The angles are right and in the wrong order: smallest first. Singular values fall, so their arccos rises; do not flip it."),
+        "The angles are right and in the wrong order: smallest first. Singular values fall, so their arccos rises; do not "
+        "flip it."),
         partial(angles_variant, order="falling")),
     Misconception("unbounded", (
-        "Some of your angles are NaN. Rounding can make a cosine 1.0000000000000002, and arccos has no value above 1. Clamp the "
-        "cosines to at most 1."), partial(angles_variant, bounded=False)),
+        "Some of your angles are NaN. Rounding can make a cosine 1.0000000000000002, and arccos has no value above 1. "
+        "Clamp the cosines to at most 1."), partial(angles_variant, bounded=False)),
     Misconception("raw rows", (
-        "You take singular values of a @ b.mT for the rows as they are. These depend on the choice of the basis. Make the rows of a "
-        "orthonormal first, and those of b, each by a QR of its own."), partial(angles_variant, frames="raw")),
+        "You take singular values of a @ b.mT for the rows as they are. These depend on the choice of the basis. Make the "
+        "rows of a orthonormal first, and those of b, each by a QR of its own."), partial(angles_variant, frames="raw")),
     Misconception("unit rows", (
-        "You scale each row to length 1, but the rows of one basis still are not orthogonal to each other, so the singular values are "
-        "no cosines. Make them orthonormal, by QR for example."), partial(angles_variant, frames="unit")),
+        "You scale each row to length 1, but the rows of one basis still are not orthogonal to each other, so the singular "
+        "values are no cosines. Make them orthonormal, by QR for example."), partial(angles_variant, frames="unit")),
     Misconception("sines", (
         "You take the arcsin of the singular values. They are cosines: that gives 90 degrees minus each angle."),
         partial(angles_variant, values="sines")),
     Misconception("squares", (
-        "You take the arccos of squared cosines. Eigenvalues of M M^T are squares of the singular values of M: take a root first."),
+        "You take the arccos of squared cosines. Eigenvalues of M M^T are squares of the singular values of M: take a root "
+        "first."),
         partial(angles_variant, values="squares")),
     Misconception("smallest only", (
-        "You return one angle, the smallest. Two subspaces of dimensions k and l have min(k, l) principal angles: return all of them."),
+        "You return one angle, the smallest. Two subspaces of dimensions k and l have min(k, l) principal angles: return "
+        "all of them."),
         _smallest),
     Misconception("largest only", (
-        "You return one angle, the largest. Two subspaces of dimensions k and l have min(k, l) principal angles: return all of them."),
+        "You return one angle, the largest. Two subspaces of dimensions k and l have min(k, l) principal angles: return "
+        "all of them."),
         _largest),
     Misconception("between rows", (
-        "You measure the angle of every row of a with every row of b, [k, l]. These depend on the choice of the basis. Principal angles "
-        "belong to the subspaces: orthonormalize, multiply, take singular values."), _between_rows),
+        "You measure the angle of every row of a with every row of b, [k, l]. These depend on the choice of the basis. "
+        "Principal angles belong to the subspaces: orthonormalize, multiply, take singular values."), _between_rows),
     Misconception("of projectors", (
-        "You take all d_model singular values of a product of projectors. Only min(k, l) of them belong to angles; the others are 0 and "
-        "give 90 degrees more. Multiply the orthonormal rows instead: a [k, l] matrix."), _of_projectors),
+        "You take all d_model singular values of a product of projectors. Only min(k, l) of them belong to angles; the "
+        "others are 0 and give 90 degrees more. Multiply the orthonormal rows instead: a [k, l] matrix."), _of_projectors),
     Misconception("orthonormalized together", (
-        "You make the rows of a and b orthonormal together. That turns b away from a, and every angle comes out as 90 degrees. Give "
-        "each basis a QR of its own."), _together),
+        "You make the rows of a and b orthonormal together. That turns b away from a, and every angle comes out as 90 "
+        "degrees. Give each basis a QR of its own."), _together),
 )
 
 PRINCIPAL_ANGLES = Exercise("principal_angles", mh.principal_angles, _draw_angles, ANGLE_MISTAKES, axes=("angle",),

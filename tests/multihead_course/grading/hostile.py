@@ -159,7 +159,7 @@ _cheat("a mark as an output", "    import sys\n    sys.displayhook(3.0)\n    rai
 _cheat("too deep a result", "    result = []\n    for _ in range(100000):\n        result = [result]\n    return result")
 _cheat("a result that holds itself", "    result = []\n    result.append(result)\n    return result")
 _cheat("too large a number", "    return 10 ** 100000")
-_cheat("a result of 400 MB", "    return torch.zeros(100_000_000)", says="too large")
+_cheat("a result of 400 MB", "    return torch.zeros(100_000_000)")
 _cheat("a result of 4 GB, expanded", "    return torch.zeros(1).expand(1_000_000_000)")
 _cheat("a sparse result", "    return x.to_sparse()")
 _cheat("the name of another type", "    return type('<script>alert(1)</script>', (), {})()")
