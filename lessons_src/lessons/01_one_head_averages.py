@@ -386,6 +386,9 @@ print("\n".join(rows))
 # The wider head has four times the weights and stops at the same one half. That was one seed. Below are
 # twenty, stored: each dot is one trained layer. How one head shares its error out is an accident of the seed.
 # That the shares add up to 1 is not.
+#
+# With four needs instead of two, the floor is ¾ for one head, ½ for two, and 0 from four heads on. The median
+# of twenty seeds lies there each time.
 
 # %%
 show(lesson.seeds())
@@ -397,7 +400,11 @@ for name, case in lesson.SEEDS.items():
     assert (errors.mean(dim=1) - case.floor).abs().max() < 0.005
 shares = stored_errors(lesson.SEEDS["1 head"])[:, 0]
 assert shares.min() < 0.06 and shares.max() > 0.96
+medians = {case.h: stored_errors(case).mean(dim=1).median().item()
+           for case in CASES if case.task.n_relations == 4}
+assert all(abs(error - relations.floor(4, h)) < 0.005 for h, error in medians.items())
 print("All 80 layers end within 0.005 of their floor.")
+print("four needs, error for each h:", {h: round(error, 2) for h, error in medians.items()})
 
 # %% [markdown]
 # ## Maps before and after
@@ -729,8 +736,8 @@ check("operator_schmidt_rank", operator_schmidt_rank)
 # %% [markdown] optional=true minutes=2
 # ## Optional: put your own function to work
 #
-# If `check` passed your `attention`, the next cell runs a trained layer with it. Otherwise it says so and
-# uses the library's.
+# If `check` passed your `attention`, the next cell runs a trained layer with it. Otherwise it uses the
+# library's.
 
 # %% optional=true
 from multihead_lessons.exercises import examine

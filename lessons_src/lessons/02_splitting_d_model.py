@@ -40,7 +40,7 @@ lesson.twelve_heads_quiz()
 show(lesson.columns())
 
 # %% [markdown] minutes=1
-# A head is as high as the whole matrix and $d_k = d_\text{model} / h$ wide. So $h$ heads have
+# A head's block is as high as the whole matrix and $d_k = d_\text{model} / h$ wide. So $h$ heads have
 #
 # $$h \cdot (d_\text{model} \times d_k) = d_\text{model} \cdot h\,d_k = d_\text{model}^2$$
 #
@@ -92,8 +92,8 @@ show(lesson.diagonal())
 lesson.bump_quiz()
 
 # %% [markdown] minutes=1
-# What does a head lose that reads a slice? Build that layer and bump the channels of $x$ one after the other. The rest
-# stays, so a head that changes has read the bumped channel.
+# What does a head lose when it reads only a slice? Build that layer and bump the channels of $x$ one after the other. The
+# rest stays, so a head that changes has read the bumped channel.
 
 # %%
 class SliceFirst(nn.Module):
@@ -199,8 +199,9 @@ lesson.growth_quiz()
 # %% [markdown] minutes=1
 # ## What is not free
 #
-# Each head makes a map of its own, $T \times T$, and a map does not get smaller when the head gets narrower. A layer that
-# stores its maps stores $B\,h\,T^2$ numbers and computes as many exponentials. torch's counter leaves those out.
+# Each head makes a map of its own, $T \times T$, and a map does not get smaller when the head gets narrower. The maps of a
+# layer have $B\,h\,T^2$ entries. Each takes one exponential, which torch's counter leaves out, and a layer that stores its
+# maps has as many numbers to keep.
 
 # %%
 for h in (1, 2, 4, 16):
@@ -215,8 +216,8 @@ print("T = 1024, float32: 4 MiB of maps for one head, 48 MiB for twelve")
 show(lesson.growth(), lesson.GROWTH_ALT)
 
 # %% [markdown]
-# The weights are the dashed line: 9 MiB in float32, for every $h$. With twelve heads the maps of one sequence outgrow
-# them at $T = 444$, with four heads just after $T = 768$, with one head just after $T = 1536$.
+# Here $d_\text{model} = 768$. The weights are the dashed line: 9 MiB in float32, for every $h$. With twelve heads the maps of
+# one sequence outgrow them at $T = 444$, with four heads just after $T = 768$, with one head just after $T = 1536$.
 
 # %%
 nine_mib = 4 * mh.count_parameters(d_model, 1)
@@ -226,8 +227,8 @@ assert mh.map_bytes(4, 768) == mh.map_bytes(1, 1536) == nine_mib
 print("The lines cross where the text says.")
 
 # %% [markdown] minutes=1
-# **And the time?** Equal FLOPs are not equal time. Softmax and maps grow with $h$, and narrow products keep a processor
-# less busy. *Fused* attention works on pieces of the map and never stores the whole. The next cells assert that both ways
+# **And the time?** Equal FLOPs are not equal time. Softmax and maps grow with $h$, and narrow products may keep a
+# processor less busy. *Fused* attention works on pieces of the map and never stores the whole. The next cells assert that both ways
 # agree, then print what your machine measures right now. Compare $h = 16$ with $h = 1$ in each row: short and wide, then
 # long and narrow.
 
@@ -285,9 +286,10 @@ check("map_bytes", map_bytes)
 # %% [markdown] minutes=2
 # ## Fewer keys and values
 #
-# A decoder that writes a text keeps the keys and values of all tokens so far, the *KV cache*: $2\,n_\text{kv}\,d_k$
-# numbers for each token in each layer. In plain multi-head attention (MHA) $n_\text{kv} = h$. In *grouped-query attention*
-# (GQA) several query heads share one key/value head; in *multi-query attention* (MQA) all share one.
+# A model that writes a text token by token, a *decoder*, keeps the keys and values of all tokens so far. With
+# $n_\text{kv}$ heads for keys and values this *KV cache* holds $2\,n_\text{kv}\,d_k$ numbers for each token in each layer.
+# In plain multi-head attention (MHA) $n_\text{kv} = h$. In *grouped-query attention* (GQA) several query heads share one
+# key/value head; in *multi-query attention* (MQA) all share one.
 
 # %%
 show(lesson.sharing())
@@ -311,8 +313,8 @@ lesson.shared_heads_quiz()
 # %% [markdown] minutes=1
 # ## $d_k$ is a choice
 #
-# $d_k = d_\text{model} / h$ is a habit, not a law. $W_Q$ may have any number of columns, as long as $W_O$ has as many rows. Three
-# heads of width 7 on 12 channels work: 21 is not 12.
+# $d_k = d_\text{model} / h$ is a habit, not a law. A head may have any width: $W_Q$, $W_K$ and $W_V$ then have $h\,d_k$ columns,
+# and $W_O$ has $h\,d_k$ rows. Three heads of width 7 on 12 channels work: 21 is not 12.
 
 # %%
 odd = mh.MultiHeadAttention(12, 3, d_k=7)
@@ -346,6 +348,7 @@ llama = next(p for p in mh.PRESETS if p.name == "Llama-3-70B")
 grouped = mh.count_parameters(llama.d_model, llama.h, llama.n_kv_heads)
 plain = mh.count_parameters(llama.d_model, llama.h)
 assert (grouped, plain, grouped / plain) == (150_994_944, 268_435_456, 0.5625)
+assert llama.h == 8 * llama.n_kv_heads  # so an eighth of the keys and values is kept
 others = [p.name for p in mh.PRESETS if p.h * p.d_k != p.d_model]
 assert others == ["T5-11B", "Gemma-7B"]
 
@@ -429,10 +432,12 @@ check("published_head_dims", published_head_dims)
 # %% [markdown] minutes=2
 # ## You may have heard
 #
-# * **"More heads, more parameters."** With $h\,d_k = d_\text{model}$ the count does not depend on $h$.
+# * **"More heads, more parameters."** With $h\,d_k = d_\text{model}$ and $n_\text{kv} = h$ the count does not depend on
+#   $h$.
 # * **"Each head gets a slice of the embedding."** Each gets a slice of the *projection*, and reads the whole embedding.
 # * **"The split is free."** Maps and exponentials grow as $h\,T^2$.
-# * **"Twelve heads are twelve times slower."** The products take the same FLOPs. What grows is the softmax and its maps.
+# * **"Twelve heads are twelve times slower."** The products take the same FLOPs. What grows is the softmax and
+#   its maps, so the factor depends on $T$, $d_\text{model}$ and the kernel: you have measured it.
 # * **"Expressivity grows $h$-fold."** By which measure? The scores of one head have rank at most $d_k$, and that *falls*
 #   with $h$. What grows is the number of patterns (lesson 01).
 # * **"$d_\text{model} = h\,d_k$ is a law of this layer."** It is a design choice, and so is one key/value head for each

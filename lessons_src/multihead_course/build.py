@@ -256,7 +256,8 @@ def _execute(made: nbformat.NotebookNode, folder: Path, progress: Callable[[int,
     """Runs the notebook in a new kernel and stores its outputs, without widget state and without run times."""
     code = [index for index, cell in enumerate(made.cells) if cell.cell_type == "code"]
     client = NotebookClient(made, timeout=CELL_TIMEOUT, kernel_name="python3", store_widget_state=False,
-                            record_timing=False, resources={"metadata": {"path": str(folder)}},
+                            record_timing=False, coalesce_streams=True,  # how a kernel cuts its prints is chance
+                            resources={"metadata": {"path": str(folder)}},
                             on_cell_executed=lambda cell, cell_index, **_: progress(code.index(cell_index) + 1, len(code)))
     client.execute()
     made.metadata.update(METADATA)  # the kernel reports its own version, which is not ours to store

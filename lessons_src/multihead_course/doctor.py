@@ -100,7 +100,7 @@ def _nbgrader() -> Iterator[Finding]:
 def _guards(hidden: Path) -> Iterator[Finding]:
     """What stands between the students' code and this machine, found by trying to get past it."""
     try:
-        from multihead_course.grading import remote, sandbox  # needs modules that only some systems have
+        from multihead_course.grading import forking, sandbox  # needs modules that only some systems have
     except ImportError as error:
         yield Finding("note", f"course grade cannot run here: {error}.")
         return
@@ -108,7 +108,7 @@ def _guards(hidden: Path) -> Iterator[Finding]:
         yield Finding("note", f"course grade cannot run here: {sentence}")
         return
     try:
-        with remote.ForkingProcess([hidden]) as process:
+        with forking.ForkingProcess([hidden]) as process:
             held = process.guards()
     except (OSError, RuntimeError) as error:
         yield Finding("FIX", f"course grade cannot run here: {error}")

@@ -394,4 +394,4 @@ def mask_quiz() -> Quiz:
                "True means blocked there, so the past is blocked and the future is open. The last row has nothing left.",
                right=True),
         Option("it is ignored unless is_causal=True",
-               "attn_mask is always applied; is_causal is only a hint about its form."))
+               "attn_mask is applied without any flag. is_causal=True only promises that the mask is causal."))

@@ -108,8 +108,8 @@ def three_lines() -> Picture:
               floor.label((-0.22, 1.75), NAMES[1], font_weight="700"),
               floor.label((-1.5, -1.78), NAMES[2], font_weight="700"),
               svg.text(380, 346, "(1, 1, 0) = (1, 0, 0) + (0, 1, 0) = (1, 1, 0) alone")]
-    alt = ("Left: three lines through the origin, all in one plane of space, and a vector that sticks out of the plane and has "
-           "no split. Right: in the plane, the vector (1, 1) is the sum of a piece in the first and a piece in the second "
+    alt = ("Left: three lines through the origin, all in one plane of space, and a vector that sticks out of it and has no "
+           "split. Right: in the plane, the vector (1, 1) is the sum of a piece in the first and a piece in the second "
            "line, and it is also a piece of the third line alone.")
     return Picture(svg.svg(690, 360, *parts, alt=alt), alt, "Three lines, any two of which meet in 0 only.", 690)
 
@@ -232,9 +232,9 @@ def draw_plane(first: int, second: int, angle: int, length: int, show: str) -> P
     lines = f"{NAMES[0]} at {first}° and {NAMES[1]} at {second}°"
     vector = f"v, of length {length} at {angle}°,"
     if show == "shadows":
+        verdict = f"misses v by {_figure(missed)}" if missed > 1e-9 else "is v, because the lines are at right angles"
         status = (f"{lines}: the shadows of {vector} have the lengths {_figure(bars[1][1])} and {_figure(bars[2][1])}; "
-                  "their sum " + (f"misses v by {_figure(missed)}." if missed > 1e-9 else "is v, because the lines are at right "
-                                                                             "angles."))
+                  f"their sum {verdict}.")
     elif pieces:
         status = (f"{lines}: {vector} has one split, a piece of length {_figure(bars[1][1])} and one of "
                   f"{_figure(bars[2][1])}. Condition number {_figure(condition)}.")
@@ -242,7 +242,8 @@ def draw_plane(first: int, second: int, angle: int, length: int, show: str) -> P
         status = f"{lines} are one line; {vector} lies on it. It has infinitely many splits: one of them, 2v−v, is drawn."
     else:
         status = f"{lines} are one line; {vector} lies off it. It has no split."
-    alt = f"Two lines through the origin and the vector v. {status} Beside them, lengths as bars and the condition number as a curve."
+    alt = (f"Two lines through the origin and the vector v. {status} Beside them, lengths as bars and the condition number "
+           "as a curve.")
     return Picture(svg.svg(WIDTH, HEIGHT, *parts, alt=alt), alt, status, WIDTH)
 
 
@@ -266,7 +267,7 @@ def _lines_and_arrows(split: Split, ends: Sequence[Point] | None, show: str) -> 
 
 
 def _line_names(split: Split) -> list[str]:
-    """The name of the first line at its end farther from v; that of the second away from the first's, and from v if possible."""
+    """The first line's name at its end farther from v; the second's away from that name, and from v if possible."""
     first = max((split.first, split.first + 180), key=lambda end: _apart(end, split.angle))
     second = max((split.second, split.second + 180), key=lambda end: (_apart(end, first) > 20, _apart(end, split.angle)))
     return [WINDOW.end_label(_unit(end), NAMES[i], font_weight="700") for i, end in enumerate((first, second))]
@@ -389,8 +390,8 @@ def draw_angles(d_model: int, h: int, bases: str, draw: int) -> Picture:
         pairs = angles.smallest[*torch.triu_indices(h, h, 1)]
         overlap = angles.every.deg2rad().cos().square().mean().item()
         spread = f"{pairs.min():.1f}° to {pairs.max():.1f}°" if h > 2 else f"{pairs[0]:.1f}°"
-        status = (f"{size}, random bases, draw {draw}: two heads open by {spread} (limit {limit(h):.1f}°); from one head to all "
-                  f"the others together {_small(angles.others.min())}° at the least. Mean cos² {overlap:.3f}, expected "
+        status = (f"{size}, random bases, draw {draw}: two heads open by {spread} (limit {limit(h):.1f}°); from one head to "
+                  f"all the others together {_small(angles.others.min())}° at the least. Mean cos² {overlap:.3f}, expected "
                   f"{1 / h:.3f}.")
     alt = f"A map of angles between {h} heads and a histogram of all their principal angles. {status}"
     return Picture(svg.svg(WIDTH, HEIGHT, *parts, alt=alt), alt, status, WIDTH)
@@ -423,8 +424,8 @@ def _map(angles: HeadAngles) -> list[str]:
                   svg.text(aside + 20, y + cell / 2 + 4, _small(others), size=12, anchor="middle", fill=_ink(others))]
         if h <= 8:
             pairs = [(j, float(angles.smallest[i, j])) for j in range(h) if j != i]
-            parts += [svg.text(left + (j + 0.5) * cell, y + cell / 2 + 4, _small(pair), size=12, anchor="middle", fill=_ink(pair))
-                      for j, pair in pairs]
+            parts += [svg.text(left + (j + 0.5) * cell, y + cell / 2 + 4, _small(pair), size=12, anchor="middle",
+                               fill=_ink(pair)) for j, pair in pairs]
     step = (size - 80) / len(WEIGHT_COLORS)
     parts += [svg.rect(left + 34 + n * step, top + size + 18, step + 0.5, 12, fill=color, shape_rendering="crispEdges")
               for n, color in enumerate(WEIGHT_COLORS)]
@@ -443,8 +444,8 @@ def _ink(degrees: float) -> str:
 def distribution(angles: torch.Tensor, h: int) -> Picture:
     """The distribution of all principal angles, in radians, between h random heads, against the formula."""
     parts = _distribution(angles.rad2deg().flatten(), h, (60, 46, 560, 240))
-    alt = (f"A histogram of {angles.numel():,} principal angles between random heads and the curve of the formula for h = {h}: "
-           f"they begin near {limit(h):.0f} degrees and end at 90.")
+    alt = (f"A histogram of {angles.numel():,} principal angles between random heads and the curve of the formula for h = {h}. "
+           f"They begin near {limit(h):.0f} degrees and end at 90.")
     return Picture(svg.svg(640, 330, *parts, alt=alt), alt, "Angles as measured and as the formula says.", 640)
 
 

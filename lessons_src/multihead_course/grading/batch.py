@@ -22,7 +22,7 @@ SAVE_EVERY = 5.0  # seconds
 SAY_EVERY = 2.0   # seconds
 PACKAGES = Path(__file__).resolve().parents[2]
 JUDGED_BY = ("multihead", "multihead_lessons/exercises", "multihead_lessons/running.py", "multihead_lessons/calling.py",
-             *(f"multihead_course/grading/{name}.py" for name in ("handed_in", "judge", "remote", "sandbox", "wire", "worker")))
+             *(f"multihead_course/grading/{name}.py" for name in ("forking", "handed_in", "judge", "remote", "sandbox", "wire", "worker")))
 
 
 def grade(course: Path, out: Path, *, jobs: int | None = None, lessons: Sequence[str] = (), compare: Path | None = None,
@@ -110,7 +110,7 @@ def _about(release: Released) -> dict[str, dict]:
 
 def _grade(todo: Sequence[Task], marks: Marks, parts: Mapping[str, Released], hidden: Sequence[Path], jobs: int,
            limits: sandbox.Limits, unguarded: bool, say: Callable[[str], None]) -> None:
-    from multihead_course.grading.remote import ForkingProcess  # loads torch, which nobody needs who has nothing to grade
+    from multihead_course.grading.forking import ForkingProcess  # loads torch, which nobody needs who has nothing to grade
 
     seeds = {lesson: marks.seed(lesson) for lesson in parts}
     with ForkingProcess(hidden, limits) as forking, Judges(min(jobs, len(todo)), forking.control, limits, parts, seeds) as judges:

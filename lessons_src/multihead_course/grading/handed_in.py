@@ -263,6 +263,15 @@ class Submission:
             needed = {name for cell in chosen for name in cell.needs}
         return [cell for cell in lesson if cell in chosen] + self.own
 
+    def uses(self, exercise: str) -> frozenset[str]:
+        """Names that the answer looks up, itself or through other functions of the student's."""
+        found: set[str] = set()
+        pending = {exercise}
+        while pending:
+            found |= pending
+            pending = {name for cell in self.own if cell.binds & pending for name in cell.needs} - found
+        return frozenset(found)
+
     def answer(self, question: str) -> str | None:
         """The text of a free answer; None if the cell is gone or as it was handed out."""
         found = [cell.normal for cell in self.cells if cell.name == question]

@@ -11,7 +11,8 @@ import torch
 from multihead_course.grading import handed_in, wire
 from multihead_course.grading.handed_in import Cell, NeedsAPerson, Released, Submission
 from multihead_course.grading.marks import BY_HAND, FAILED, NEEDS_A_PERSON, NOT_ATTEMPTED, PASSED, Mark, Record
-from multihead_course.grading.remote import Failure, ForkingProcessGone, Program, RemoteAnswer
+from multihead_course.grading.forking import ForkingProcessGone
+from multihead_course.grading.remote import Failure, Program, RemoteAnswer, Session
 from multihead_course.grading.sandbox import Limits
 from multihead_lessons import exercises
 from multihead_lessons.exercises import Verdict, examine
@@ -28,8 +29,8 @@ def judge(control: socket.socket, limits: Limits, release: Released, folder: Pat
         path, notes = handed_in.the_notebook(folder, lesson)
         name = path.name
         submission = Submission(handed_in.read(path), release)
-        program = _program(submission)
-        marks = {exercise: _exercise(control, limits, submission, program, exercise, seed) for exercise in release.exercises}
+        with Session(control, limits, _program(submission)) as session:
+            marks = {exercise: _exercise(session, submission, exercise, seed) for exercise in release.exercises}
         questions = {question: _question(submission, question) for question in release.questions}
     except NeedsAPerson as reason:
         return for_a_person(release, name, str(reason))
@@ -60,20 +61,19 @@ def _question(submission: Submission, question: str) -> Mark:
 def _program(submission: Submission) -> Program:
     number = {id(cell): f"cell {i}" for i, cell in enumerate(submission.cells, 1)}
     cells = [(number.get(id(cell), f"lesson cell {i}"), cell.source) for i, cell in enumerate(submission.program())]
-    return Program(cells, list(exercises.exercises()))
+    names = list(submission.release.exercises)
+    return Program(cells, names, {name: submission.uses(name) for name in names})
 
 
-def _exercise(control: socket.socket, limits: Limits, submission: Submission, program: Program, name: str, seed: int) -> Mark:
+def _exercise(session: Session, submission: Submission, name: str, seed: int) -> Mark:
     most = submission.release.exercises[name].points
     if not submission.attempted(name):
         return Mark(NOT_ATTEMPTED, 0, most, "not attempted yet.")
     try:
-        with RemoteAnswer(control, limits, program, name) as answer:
-            if name not in answer.found:
-                return _not_found(submission, program, name, answer.failures)
-            kind = answer.found[name]
-            verdict = examine(name, answer if kind is None else wire.stand_in(kind), seed=seed)
-            return _mark(verdict, most, answer, _torch_note(submission, name, verdict))
+        mark, missed = _examined(session, submission, name, seed, alone=False)
+        if missed and mark.state != PASSED:
+            mark, _ = _examined(session, submission, name, seed, alone=True)
+        return mark
     except EndedProcess:
         return Mark(NEEDS_A_PERSON, None, most, "the cells of this notebook end or stop the process again and again.")
     except ForkingProcessGone:
@@ -82,15 +82,27 @@ def _exercise(control: socket.socket, limits: Limits, submission: Submission, pr
         return Mark(NEEDS_A_PERSON, None, most, _our_fault(error))
 
 
-def _mark(verdict: Verdict, most: float, answer: RemoteAnswer, notes: list[str]) -> Mark:
-    notes = notes + [str(failure) for failure in answer.failures[:SHOWN_FAILURES]]
+def _examined(session: Session, submission: Submission, name: str, seed: int, alone: bool) -> tuple[Mark, bool]:
+    """The mark, and whether a library's version was asked for that is missing there."""
+    with RemoteAnswer(session, name, alone) as answer:
+        failures = answer.here.failures
+        if name not in answer.here.found:
+            return _not_found(submission, session.program, name, failures), answer.missed
+        kind = answer.here.found[name]
+        verdict = examine(name, answer if kind is None else wire.stand_in(kind), seed=seed)
+        notes = _torch_note(submission, name, verdict) + [str(failure) for failure in failures[:SHOWN_FAILURES]]
+        mark = _mark(verdict, submission.release.exercises[name].points, answer.refused + failures, notes)
+        return mark, answer.missed
+
+
+def _mark(verdict: Verdict, most: float, failures: list[Failure], notes: list[str]) -> Mark:
     if verdict.passed:
         return Mark(PASSED, most, most, verdict.message, None, notes)
     if verdict.misconception == exercises.NOT_ATTEMPTED:
         return Mark(NOT_ATTEMPTED, 0, most, verdict.message, None, notes)
-    refused = answer.refused + [failure for failure in answer.failures if failure.refused]
+    refused = next((failure for failure in failures if failure.refused), None)
     if refused and verdict.misconception == "unknown":
-        return Mark(NEEDS_A_PERSON, None, most, _asks_too_much(refused[0]), None, notes)
+        return Mark(NEEDS_A_PERSON, None, most, _asks_too_much(refused), None, notes)
     return Mark(FAILED, 0, most, verdict.message, verdict.misconception, notes)
 
 

@@ -119,16 +119,17 @@ class Submission:
         action = {"cells": self.cells, "call": self.call, "again": self.again}[request.pop("do")]
         wire.send(self.channel, action(**request))
 
-    def cells(self, cells: list[tuple[str, str]], skip: list[list[int]], without: str, helpers: list[str], ask: list[str]) -> dict:
+    def cells(self, cells: list[tuple[str, str]], skip: list[list[int]], without: list[str], helpers: list[str], ask: list[str]) -> dict:
         """Runs the cells as far as they go; says first, statement by statement, where it is.
 
         cells:   (label, source)
         skip:    [cell, statement] pairs that must not run again
-        without: name of the exercise whose library version is taken away before anything runs
+        without: names of exercises whose library versions are taken away before anything runs
         helpers: names that mean the library's functions once all cells have run
         ask:     names to look up then
         """
-        _take_away(without)
+        for name in without:
+            _take_away(name)
         failures: list[tuple[int, int, dict]] = []  # cell, statement, error
         with self.shell.builtin_trap, self.shell.display_trap, contextlib.redirect_stdout(Silent()), \
                 contextlib.redirect_stderr(Silent()):

@@ -31,8 +31,8 @@ def _too_much_or_too_little(reference, draw):
 
 # head_dim
 
-NO_WIDTH = ("This is no valid split. Raise a ValueError whose message names both numbers, d_model and h, instead "
-            "of returning a number.")
+NO_WIDTH = ("When h does not divide d_model there is no valid split. Raise a ValueError whose message names both, d_model "
+            "and h, instead of returning a number or leaving one out.")
 
 
 def _draw_head_dim(generator: torch.Generator) -> list[Case]:
@@ -70,8 +70,8 @@ HEAD_DIM = Exercise("head_dim", head_dim, _draw_head_dim, (
         "You divide with /, which gives a float, 64.0 instead of 64. A width is a size, and view(B, T, h, "
         "64.0) is an error. Divide with //."), partial(head_dim_variant, divide="/")),
     Misconception("silent remainder", (
-        "When h does not divide d_model, you return a rounded width and say nothing: the heads would not "
-        "fill the vector. Test d_model % h first and raise a ValueError."),
+        "When h does not divide d_model, you return a width all the same and say nothing: no whole width fills "
+        "the vector. Test d_model % h first and raise a ValueError."),
         partial(head_dim_variant, complain="nothing")),
     Misconception("returns None", (
         "When h does not divide d_model, you return None, and the caller goes on with it. Raise a ValueError "
@@ -114,7 +114,7 @@ def _draw_map_bytes(generator: torch.Generator) -> list[Case]:
 def map_bytes_variant(h, T, B=1, dtype=torch.float32, heads="h", batch="B", pairs="T²", size="bytes", tensors=1):
     """map_bytes with its choices open."""
     entries = ({"h": h, "one": 1}[heads] * {"B": B, "one": 1}[batch]
-               * {"T²": T * T, "T": T, "half": T * (T + 1) // 2}[pairs])
+               * {"T²": T * T, "T": T, "2 T": 2 * T, "half": T * (T + 1) // 2}[pairs])
     number = {"bytes": dtype.itemsize, "entries": 1, "always 4": 4, "bits": 8 * dtype.itemsize}[size]
     return tensors * entries * number
 
@@ -126,6 +126,10 @@ MAP_BYTES = Exercise("map_bytes", map_bytes, _draw_map_bytes, (
                   partial(map_bytes_variant, batch="one")),
     Misconception("T once", "A map has a row for each query and a column for each key: T × T entries, not T.",
                   partial(map_bytes_variant, pairs="T")),
+    Misconception("T doubled", (
+        "Your count is that of 2 T entries for each map. A map has a row for each query and a column for each key: T × T "
+        "entries, T ** 2."),
+        partial(map_bytes_variant, pairs="2 T")),
     Misconception("causal half", (
         "You count half of each map. A causal mask makes the other half zero, but the tensor [B, h, T, T] "
         "stores it."),
@@ -351,7 +355,8 @@ COUNT_FLOPS = Exercise("count_flops", count_flops, _draw_flops, (
         "You count the four projections, but not Q K^T and A V. Each of these takes h T² d_k multiply-adds."),
         partial(flops_variant, products=0)),
     Misconception("one product", (
-        "You count one of the two products Q K^T and A V. Both take h T² d_k multiply-adds."),
+        "Q K^T and A V come out at half. Is one of them missing, or a factor 2 that the projections have? Each takes h T² "
+        "d_k multiply-adds."),
         partial(flops_variant, products=1)),
     Misconception("no projections", (
         "You count Q K^T and A V, but not the four projections. Each weight of the layer is used once for "
@@ -372,6 +377,9 @@ COUNT_FLOPS = Exercise("count_flops", count_flops, _draw_flops, (
     Misconception("full width", (
         "You count Q K^T and A V with d_model channels for each head. A head is d_k wide: h T² d_k "
         "multiply-adds for each product."), partial(flops_variant, width="d_model")),
+    Misconception("full width at once", (
+        "You count Q K^T and A V with T² d_model multiply-adds for each. It is h T² d_k, which is the same only when "
+        "h d_k = d_model."), partial(flops_variant, heads="one", width="d_model")),
     Misconception("no width", (
         "You count one operation for each pair of tokens and head. Each is a dot product over d_k channels."),
         partial(flops_variant, width="none")),

@@ -145,6 +145,19 @@ def _split_output(heads, w_o):
     return mh.split_heads(_summed(heads, w_o), heads.shape[1])
 
 
+COLUMNS = (
+    "You used the columns of w_o, or its transpose. w_o acts from the right, joined @ w_o, so a channel of the joined row "
+    "meets a row of w_o.")
+
+
+def _transposed(heads, w_o):
+    return heads @ w_o.T.unflatten(0, (heads.shape[1], heads.shape[3]))  # possible only if w_o is square
+
+
+def _transposed_by_reshape(heads, w_o):
+    return heads @ w_o.T.reshape(heads.shape[1], heads.shape[3], -1)
+
+
 CONTRIBUTIONS = Exercise("head_contributions", mh.head_contributions, _draw_contributions, (
     Misconception("summed", (
         "This is the sum of all contributions, the output itself. Stop before the sum: one [T, d_model] for each "
@@ -155,9 +168,9 @@ CONTRIBUTIONS = Exercise("head_contributions", mh.head_contributions, _draw_cont
     Misconception("equal shares", (
         "You gave every head the same share of the output. A contribution is what this head alone adds: its d_k "
         "channels times its d_k rows of w_o."), _whole),
-    Misconception("columns", (
-        "You used the columns of w_o, or its transpose. w_o acts from the right, joined @ w_o, so a channel of the "
-        "joined row meets a row of w_o."), partial(contributions_variant, blocks="columns")),
+    Misconception("columns", COLUMNS, partial(contributions_variant, blocks="columns")),
+    Misconception("transposed", COLUMNS, _transposed),
+    Misconception("transposed by reshape", COLUMNS, _transposed_by_reshape),
     Misconception("strided", (
         "Head i met every h-th row of w_o. The joined row holds head 0's channels first, then head 1's, so head i "
         "meets the run of rows i d_k to (i + 1) d_k - 1."), partial(contributions_variant, blocks="strided")),
@@ -280,7 +293,7 @@ class Variant(nn.Module):
     def weights(self, products, mask):
         scales = {"d_model": math.sqrt(self.h * self.d_k), "none": 1, "after": 1, "d_k": self.d_k}
         scores = products / scales.get(self.scale, math.sqrt(self.d_k))  # [B, h, T, T]
-        if self.mask == "causal":
+        if self.mask == "causal" or self.mask == "causal instead" and mask is not None:
             mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
         if mask is not None and self.mask != "ignored":
             scores = {"inverted": lambda: scores.masked_fill(mask, -math.inf), "added": lambda: scores + mask,
@@ -301,20 +314,31 @@ INSIDE_TOKENS = (
     "Exchange axes 1 and 2 before the product, and back after it.")
 
 
+LOOKS_ACROSS = (
+    "Sequences look at one another. x is [B, T, d_model]: does the attention or its softmax run over axis 0, the batch?")
+LOOKS_AT_NONE = (
+    "Tokens do not look at one another. Do the axes stay [B, T, h, d_k]? Then the product compares the heads inside one "
+    "token: exchange axes 1 and 2 before it, and back after it.")
+
+
 def sees(answer, generator):
-    """What the first token of the first sequence looks at that it should not, or the tokens that it should and does not."""
+    """What a token in the middle of the first sequence looks at and should not, or that it looks at no other token."""
     B, T, h, d_k = _sizes(generator)
+    middle = T // 2  # neither the first nor, from T = 3 on, the last: a causal answer looks at some token there
     weights = tuple(normal(generator, h * d_k, h * d_k) / math.sqrt(h * d_k) for _ in WEIGHTS)
     x = normal(generator, B, T, h * d_k)
-    other_sequence, other_token = x.clone(), x.clone()
-    other_sequence[1:] += 1
-    other_token[0, 1:] += 1
+    other_sequences, other_tokens = x + 1, x.clone()
+    other_sequences[0] = x[0]
+    other_tokens[0] += 1
+    other_tokens[0, middle] = x[0, middle]
 
-    def first(x):
-        return ask(answer, build_and_call, Case((h * d_k, h, weights, x, None)))[0, 0]
-    if not torch.allclose(first(x), first(other_sequence)):
-        return ACROSS_SEQUENCES
-    return INSIDE_TOKENS if torch.allclose(first(x), first(other_token)) else None
+    def seen(x):
+        return ask(answer, build_and_call, Case((h * d_k, h, weights, x, None)))[0, middle]
+    if not seen(x).isfinite().all():
+        return None
+    if not torch.allclose(seen(x), seen(other_sequences)):
+        return LOOKS_ACROSS
+    return LOOKS_AT_NONE if torch.allclose(seen(x), seen(other_tokens)) else None
 
 
 class _Hidden(nn.Module):
@@ -437,6 +461,10 @@ MODULE_MISTAKES = (
         "The softmax runs over the queries, so the weights of one query do not sum to 1. Take it over the keys, the "
         "last axis."),
         _wrong(softmax=-2)),
+    Misconception("softmax over the batch", (
+        "The softmax runs over the batch, so the sequences share one weight for each pair of tokens. Take it over the "
+        "keys, the last axis."),
+        _wrong(softmax=0)),
     Misconception("softmax over heads", (
         "The softmax runs over the heads, so the heads share one weight for each pair of tokens. Take it over the "
         "keys, the last axis."),
@@ -465,6 +493,10 @@ MODULE_MISTAKES = (
         "A causal triangle is applied whatever mask comes, even when none does. Block what the mask blocks, and "
         "nothing without one."),
         _wrong(mask="causal")),
+    Misconception("causal instead of the mask", (
+        "Whatever mask comes, you block a causal triangle in its place. Block what the mask blocks: the keys where it is "
+        "False."),
+        _wrong(mask="causal instead")),
     # Joining
     Misconception("one map for all", (
         "The attention weights are averaged over the heads before use, so all heads look the same way. Each head "

@@ -3,7 +3,7 @@ import pytest
 from submissions import QUICK, course_folder, hand_in, honest
 
 from multihead_course.grading.batch import grade
-from multihead_course.grading.remote import ForkingProcess
+from multihead_course.grading.forking import ForkingProcess
 
 
 @pytest.fixture(scope="session")
@@ -44,5 +44,5 @@ def shared(forking, monkeypatch):
 
         def guards(self):
             return self.held
-    monkeypatch.setattr("multihead_course.grading.remote.ForkingProcess", Shared)
+    monkeypatch.setattr("multihead_course.grading.forking.ForkingProcess", Shared)
     return Shared

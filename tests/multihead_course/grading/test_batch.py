@@ -64,7 +64,7 @@ def test_a_run_goes_on_where_it_was_stopped_and_repeats_itself(small, tmp_path, 
     assert any(sentence.startswith("graded 2 of 2, about 0 s left") for sentence in said)
     before = (tmp_path / "marks" / "marks.json").read_bytes()
 
-    monkeypatch.setattr("multihead_course.grading.remote.ForkingProcess", None)  # none is needed now
+    monkeypatch.setattr("multihead_course.grading.forking.ForkingProcess", None)  # none is needed now
     assert _grade(small, tmp_path / "marks")[0] == "3 submissions, 3 of them graded before"
     assert (tmp_path / "marks" / "marks.json").read_bytes() == before
     assert (tmp_path / "marks" / "seeds.json").read_bytes() == seeds

@@ -1,4 +1,5 @@
 """The guards hold here, and it is noticed where they do not."""
+import contextlib
 import inspect
 import os
 import socket
@@ -12,15 +13,19 @@ import torch
 from submissions import QUICK, SPLIT, SPLIT_WRONG, STRIDES
 
 import multihead_lessons
-from multihead_course.grading import remote, sandbox, wire
-from multihead_course.grading.remote import ForkingProcess, Program, RemoteAnswer
+from multihead_course.grading import forking as starting, remote, sandbox, wire
+from multihead_course.grading.remote import Program, RemoteAnswer, Session
 from multihead_lessons import calling
 from multihead_lessons.exercises import examine, exercises, lesson04
 from multihead_lessons.running import EndedProcess, TookTooLong
 
 
-def _answer(forking, cells, name="split_heads"):
-    return RemoteAnswer(forking.control, forking.limits, Program([("cell 1", cells)], list(exercises())), name)
+@contextlib.contextmanager
+def _answer(forking, cells, name="split_heads", alone=False):
+    uses = dict.fromkeys(exercises(), frozenset(exercises()))
+    with Session(forking.control, forking.limits, Program([("cell 1", cells)], list(exercises()), uses)) as session:
+        with RemoteAnswer(session, name, alone) as answer:
+            yield answer
 
 
 def _function(body, name="split_heads", arguments="x, h"):
@@ -109,7 +114,7 @@ LAYER = "import torch, math\nimport multihead as mh\nfrom torch import nn\n" + i
     (("self.w_q = ", "self.w_query = "), "no way in"),
     (("heads.transpose(1, 2).flatten(2)", "mh.merge_heads(heads)"), None)])
 def test_a_layer_is_built_loaded_and_called_there(forking, edit, misconception):
-    with _answer(forking, LAYER.replace(*edit), "MultiHeadAttention") as answer:
+    with _answer(forking, LAYER.replace(*edit), "MultiHeadAttention", alone=True) as answer:
         assert examine("MultiHeadAttention", answer, seed=3).misconception == misconception
 
 
@@ -154,8 +159,8 @@ def test_statements_that_hang_or_end_the_process_are_skipped(forking):
     cells = "import os, time\ntime.sleep(100)\nwhile True: pass\nos._exit(0)\n" + _function(SPLIT["view"])
     with _answer(forking, cells) as answer:
         assert examine("split_heads", answer, seed=1).passed
-        assert [failure.kind for failure in answer.failures] == ["TookTooLong", "EndedProcess", "TookTooLong"]
-        assert sorted(answer.program.skip) == [[0, 1], [0, 2], [0, 3]]
+        assert [failure.kind for failure in answer.here.failures] == ["TookTooLong", "EndedProcess", "TookTooLong"]
+        assert sorted(answer.session.program.skip) == [[0, 1], [0, 2], [0, 3]]
 
 
 def test_a_process_that_ends_in_every_statement_is_given_up(forking):
@@ -172,7 +177,7 @@ def test_a_call_that_cannot_be_interrupted_ends_the_fork(forking):
 
 
 def test_nothing_outlives_the_forking_process(tmp_path):
-    with ForkingProcess([tmp_path], QUICK) as process:
+    with starting.ForkingProcess([tmp_path], QUICK) as process:
         process.guards()
         session = process.process.pid
         with _answer(process, _function("    return 1", arguments="*args")) as answer:
@@ -209,9 +214,9 @@ def test_hidden_places_are_left_out_of_what_is_granted(tmp_path):
 
 
 def test_no_exercise_lies_in_what_is_granted():
-    hidden = [path.resolve() for path in remote._exercises() if path.exists()]
+    hidden = [path.resolve() for path in starting._exercises() if path.exists()]
     assert any(path.name == "exercises" for path in hidden)
-    for place in remote._readable():
+    for place in starting._readable():
         for path in sandbox.without(place, hidden):
             assert not any(path == secret or path in secret.parents or secret in path.parents for secret in hidden)
 
