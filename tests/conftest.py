@@ -11,7 +11,7 @@ from places import NOTEBOOKS
 @cache
 def _executed(path: Path) -> nbformat.NotebookNode:
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=300, kernel_name="python3", store_widget_state=False, coalesce_streams=True, coalesce_streams=True,
+    NotebookClient(notebook, timeout=300, kernel_name="python3", store_widget_state=False, coalesce_streams=True,
                    resources={"metadata": {"path": str(path.parent)}}).execute()
     return notebook
 

@@ -86,7 +86,8 @@ print("Every setting of the sliders checks out.")
 # %% [markdown] minutes=4
 # ## Symbols, shapes, formulas
 #
-# Keep this page at hand. Vectors are rows, so a matrix acts from the right: `x @ W`.
+# Keep this page at hand. Vectors are rows, so a matrix acts from the right: `x @ W`. In running text and in pictures
+# $W^O$ is also written W_O, in code `w_o`.
 #
 # | symbol | in code | what it is |
 # |:--|:--|:--|

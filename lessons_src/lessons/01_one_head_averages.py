@@ -7,8 +7,8 @@
 # and this lesson says exactly what that costs.
 #
 # **You will be able to** write attention from scratch, predict what a blend of two tokens loses, prove what
-# one head of any width cannot do, and say what an experiment with one head and two does show and what it does
-# not.
+# one head of any width cannot do, and say what an experiment with one head and with two shows, and what it
+# does not.
 #
 # **You should know** matrix products in torch, `nn.Linear` and the softmax. The [symbols
 # page](00_start_here.ipynb) has every shape.
@@ -65,8 +65,8 @@ lesson.directions_quiz()
 lesson.triangle_explorer()
 
 # %% [markdown]
-# Neither. Whatever the scores are, $z$ stays inside. A corner needs the weight 1, and finite scores give no
-# such weight: it takes a mask. The next cell asserts both, for every position of the sliders.
+# Neither. Whatever the scores are, $z$ stays inside. A corner needs the weight 1, and in exact
+# arithmetic finite scores give no such weight: it takes a mask. The next cell asserts both, for every position of the sliders.
 
 # %%
 for s0 in lesson.SCORES:
@@ -90,7 +90,7 @@ def attention(q, k, v, mask=None):
     """softmax(q k^T / sqrt(d_k)) v, and the weights that made it.
 
     q [..., T_q, d_k], k [..., T_k, d_k], v [..., T_k, d_v]: the same leading axes, any
-    number of them, any strides and dtype. Do not change them. Gradients must flow back.
+    number of them, any strides, any float dtype. Do not change them. Gradients must flow back.
     mask: boolean, True = may attend, broadcastable to the scores' shape [..., T_q, T_k].
     None allows everything. Every query is allowed at least one key. No dropout.
     Return (output [..., T_q, d_v], weights [..., T_q, T_k]).
@@ -117,15 +117,16 @@ check("attention", attention)
 # %% [markdown] minutes=1
 # ## Two needs, one blend
 #
-# A verb needs one number from its subject and another from an adjective, say. Every token carries both kinds,
-# $v = (a, b)$. The verb needs $a$ of token $j$ and $b$ of token $k$. One head has one row: weight $p$ on $j$,
-# weight $q = 1 - p$ on $k$, nothing elsewhere. What comes out is
+# Say that a verb needs one number from its subject and another from an adjective. Every token carries both
+# kinds, $v = (a, b)$. The verb needs $a$ of token $j$ and $b$ of token $k$. One head has one row: weight
+# $p$ on $j$, weight $q = 1 - p$ on $k$, nothing elsewhere. (From here on $q$ is a share, not a query, and
+# $k$ names a token.) What comes out is
 #
 # $$z = p\,v_j + q\,v_k = (p\,a_j + q\,a_k,\;\; p\,b_j + q\,b_k).$$
 #
 # In the first channel $a_k$ is noise, in the second $b_j$. The matrix $W_O$ may still rescale and mix the
-# channels of $z$. Call the mean square of what it misses the *error*; answering 0 has the error 1. The values
-# are *white*: mean 0, variance 1, uncorrelated.
+# channels of $z$: it is the linear *read-out*. Call the mean square of what it misses of a number the
+# *error*; answering 0 has the error 1. The values are *white*: mean 0, variance 1, uncorrelated.
 
 # %% quiz="blend" minutes=1
 lesson.blend_quiz()
@@ -206,7 +207,7 @@ check("blend_errors", blend_errors)
 
 # %% [markdown] minutes=1
 # So $\mathrm{err}_a = q^2 / (p^2 + q^2)$ and $\mathrm{err}_b = p^2 / (p^2 + q^2)$: what one need gains, the
-# other loses, to the last bit.
+# other loses exactly.
 #
 # **But blending is not losing.** Let token $j$ be a noun that carries only $a$, and token $k$ an adjective
 # that carries only $b$. Nothing then disturbs either channel, and $W_O$ reads both from one blend, exactly.
@@ -252,8 +253,8 @@ show(lesson.rearranged())
 
 # %% [markdown] minutes=1
 # In the rearranged matrix $R(L)$ a row says which tokens are joined, a column which channels. One head alone
-# fills it with multiples of one row: the same map, weighted by its pattern. That is a matrix of rank 1,
-# however wide the head is.
+# fills it with multiples of one row: the same map, weighted by its pattern. That is a matrix of rank 1
+# (0 if the map is 0), however wide the head is.
 #
 # **Theorem A.** Call the rank of $R(L)$ the *Schmidt rank* of the layer. It is the least number of terms
 # $A V M$ that add up to the layer. It is at most $h$, and it is $h$ exactly when $A_1, \ldots, A_h$ are
@@ -318,8 +319,9 @@ print("wide head 1, equal patterns 1, dependent maps 3, one token 1")
 #
 # The verb's two needs are a layer: $P_1 V M_1 + P_2 V M_2$, where row $t$ of $P_1$ is 1 at the token that
 # holds $t$'s $a$, $P_2$ does the same for $b$, and $M_1, M_2$ keep the channel of $a$ and of $b$. Its Schmidt
-# rank is 2. How near can a layer of rank 1 come? For white values the mean square of what a layer misses is
-# the sum of the squared entries in which its matrix differs from the wanted one. And by Eckart and Young, the
+# rank is 2. How near can a layer of rank 1 come? For white values the mean square of what a layer misses,
+# added up over its outputs, is the sum of the squared entries of the difference between the wanted matrix $L$
+# and its own; $R$ only reorders them. And by Eckart and Young, the
 # best approximation of $R(L)$ by a matrix of rank $K$ misses exactly the sum of the squares of its singular
 # values after the first $K$. For $n$ needs that name different tokens and fill different channels all $n$ of
 # them are equal, so $K$ heads miss the share $(n - K)/n$ or more. **Conditions:** the values are white, and
@@ -380,6 +382,7 @@ for name, layer in layers.items():
     expected = 0.0 if name in ("2 heads", "1 head, typed tokens") else 0.5
     assert abs(error - expected) < 0.01
     rows.append(f"{name:21} {live.weights[name]:5,} weights   error {error:.2f}")
+assert live.weights["1 head, 4 × wider"] == 4 * live.weights["1 head"] == 4 * live.weights["2 heads"]
 print("\n".join(rows))
 
 # %% [markdown] minutes=1
@@ -541,7 +544,7 @@ assert maps.max() < 0.5 and pointed.diagonal().min() > 0.95
 two = lesson.maps_of(stored_layer(2, 32)[0])  # [2, T, T]
 assert (two[0] - two[1]).abs().max() > 0.8
 four_needs = next(case for case in CASES if case.task.n_relations == 4 and case.h == 4)
-assert (stored_errors(four_needs).mean(dim=1) > 0.2).sum() == 1
+assert (stored_errors(four_needs) > 0.9).any(dim=1).sum() == 1  # of 20 runs
 mixing, errors = stored_layer(4, 64)
 third = mixing.heads(plain.batch(torch.Generator().manual_seed(5), 512).x)[1][:, 2]
 assert third.gather(2, pointers).mean(dim=(0, 1)).min() > 0.25 and errors.max() < 0.001
@@ -632,7 +635,8 @@ print("Each of them, exposed.")
 # 3. In the same way $M_2 = u' M$ for a number $u'$. Then $M_1$ and $M_2$ are dependent, against the
 #    assumption. $\blacksquare$
 #
-# A bias in the values adds a constant, which $c = 0$ forces to be zero. The theorem excludes error 0. It does
+# A bias in the values adds a constant, because each row of weights sums to 1, and $c = 0$ forces it to be zero.
+# The theorem excludes error 0. It does
 # not give a floor: the three long runs above ended below one half.
 #
 # </details>
@@ -646,7 +650,7 @@ print("Each of them, exposed.")
 # Theorem A. (ii) Some one-head layers, of width $d$, equal no $h$-head layer.
 #
 # **Proof of (ii).** Take the layer $V \mapsto P V$, so $M = I$, with a softmax pattern $P$ of which the
-# row-centered logarithm has a rank above $d_k$. Suppose that $\sum_i A_i \otimes M_i^\top = P \otimes I$.
+# row-centered logarithm has the rank $d_k + 1$: one head of width $d > d_k$ has room for it. Suppose that $\sum_i A_i \otimes M_i^\top = P \otimes I$.
 #
 # 1. Apply both sides to values that are the same row for every token. Rows of patterns sum to 1, so
 #    $\sum_i M_i = I$.

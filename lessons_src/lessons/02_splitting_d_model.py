@@ -33,7 +33,7 @@ lesson.twelve_heads_quiz()
 # %% [markdown] minutes=1
 # ## Sixteen weights
 #
-# Take $d_\text{model} = 4$. One matrix, $W_Q$ say, has $4 \times 4 = 16$ weights. Row $c$ meets channel $c$ of a token. The
+# Take $d_\text{model} = 4$. One matrix, $W^Q$ say, has $4 \times 4 = 16$ weights. Row $c$ meets channel $c$ of a token. The
 # columns are shared out among the heads; the color is the head that owns the column.
 
 # %%
@@ -44,7 +44,7 @@ show(lesson.columns())
 #
 # $$h \cdot (d_\text{model} \times d_k) = d_\text{model} \cdot h\,d_k = d_\text{model}^2$$
 #
-# weights in each of $W_Q$, $W_K$, $W_V$, and $W_O$ adds another $d_\text{model}^2$. The sum $4\,d_\text{model}^2$ does not
+# weights in each of $W^Q$, $W^K$, $W^V$, and $W^O$ adds another $d_\text{model}^2$. The sum $4\,d_\text{model}^2$ does not
 # contain $h$. The next cell counts on real modules: the heads one by one, then the library's layer, then torch's own.
 
 # %%
@@ -132,7 +132,7 @@ show(lesson.reach(whole, sliced))
 
 # %% [markdown]
 # In the real layer each head reads all channels: the *projected* vector is cut, not $x$. In the sliced layer a head is blind to all
-# channels but its own $d_k$, when it chooses where to look and when it takes a value. $W_O$ mixes the heads later, but by
+# channels but its own $d_k$, when it chooses where to look and when it takes a value. $W^O$ mixes the heads later, but by
 # then each has looked.
 
 # %% exercise="head_dim" solution="multihead.budget:head_dim" points=2 minutes=3
@@ -295,7 +295,7 @@ check("map_bytes", map_bytes)
 show(lesson.sharing())
 
 # %% [markdown]
-# Only $W_K$ and $W_V$ get narrower, to $n_\text{kv}\,d_k$ columns. The layer has $2\,d_\text{model}\,h\,d_k +
+# Only $W^K$ and $W^V$ get narrower, to $n_\text{kv}\,d_k$ columns. The layer has $2\,d_\text{model}\,h\,d_k +
 # 2\,d_\text{model}\,n_\text{kv}\,d_k$ weights. The queries stay, and so do the maps: each query head still makes its own.
 
 # %%
@@ -313,8 +313,8 @@ lesson.shared_heads_quiz()
 # %% [markdown] minutes=1
 # ## $d_k$ is a choice
 #
-# $d_k = d_\text{model} / h$ is a habit, not a law. A head may have any width: $W_Q$, $W_K$ and $W_V$ then have $h\,d_k$ columns,
-# and $W_O$ has $h\,d_k$ rows. Three heads of width 7 on 12 channels work: 21 is not 12.
+# $d_k = d_\text{model} / h$ is a habit, not a law. A head may have any width: $W^Q$, $W^K$ and $W^V$ then have $h\,d_k$ columns,
+# and $W^O$ has $h\,d_k$ rows. Three heads of width 7 on 12 channels work: 21 is not 12.
 
 # %%
 odd = mh.MultiHeadAttention(12, 3, d_k=7)
@@ -379,7 +379,7 @@ check("count_parameters", count_parameters)
 # Write down the shape of each of the four matrices first, with $h\,d_k$ where you would write $d_\text{model}$ by habit.
 #
 # ---
-# $W_Q$ is $d_\text{model} \times h\,d_k$. $W_K$ and $W_V$ are $d_\text{model} \times n_\text{kv}\,d_k$. $W_O$ leads back. A
+# $W^Q$ is $d_\text{model} \times h\,d_k$. $W^K$ and $W^V$ are $d_\text{model} \times n_\text{kv}\,d_k$. $W^O$ leads back. A
 # bias has one number for each column.
 #
 # ---
@@ -539,7 +539,7 @@ print("Counted right, with", "your functions." if passed else "the library's fun
 # to $h\,(d_k \times d_k)$: the diagonal blocks appear by themselves, and with them the question who reads the empty ones.
 #
 # **Ask the room.** "Which of the numbers on this page would change if the heads shared one map?" (Exponentials and map bytes
-# by $1/h$; $W_Q$, $W_K$ and $Q K^\top$ would then serve one head; $W_V$, $W_O$ stay.) "Why does GQA save hardly any FLOPs at long
+# by $1/h$; $W^Q$, $W^K$ and $Q K^\top$ would then serve one head; $W^V$, $W^O$ stay.) "Why does GQA save hardly any FLOPs at long
 # $T$?" (The $T^2$ terms count query heads.)
 #
 # **Where they stumble.** $d_\text{model}^2$ taken for the cost of a layer, when it is one matrix; multiply-adds against

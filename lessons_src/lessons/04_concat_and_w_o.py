@@ -128,9 +128,9 @@ print("Another order in all four matrices: the same layer.")
 # ## One matrix, cut into bands
 #
 # The joined row has $h\,d_k$ channels, so $W^O$ has as many rows. Head $i$'s channels meet a band of $d_k$
-# rows, $W^O_i$, and no others:
+# rows, $W_i^O$, and no others:
 #
-# $$\mathrm{Concat}(\mathrm{head}_1, \ldots, \mathrm{head}_h)\, W^O = \sum_{i=1}^{h} \mathrm{head}_i\, W^O_i$$
+# $$\mathrm{Concat}(\mathrm{head}_1, \ldots, \mathrm{head}_h)\, W^O = \sum_{i=1}^{h} \mathrm{head}_i\, W_i^O$$
 #
 # Each term is a vector of the model's space, of width $d_\text{model}$: the **contribution** of one head.
 
@@ -193,7 +193,7 @@ print("Heads read everything, work apart, and meet in W_O, the one place where t
 
 # %% [markdown] minutes=1
 # Nothing so far needs $d_v = d_k$, or $h\,d_v = d_\text{model}$. Queries and keys share $d_k$, because they
-# are multiplied with one another. Values may have a width of their own: $W^V_i$ is $[d_\text{model}, d_v]$
+# are multiplied with one another. Values may have a width of their own: $W_i^V$ is $[d_\text{model}, d_v]$
 # and $W^O$ is $[h\,d_v, d_\text{model}]$. Usually $d_k = d_v = d_\text{model} / h$, by convention.
 
 # %%
@@ -324,9 +324,9 @@ print("h = 8, lost together:", *(f"head {head + 1}" for head in most), sep="  ")
 # ## One layer, five ways to write it
 #
 # The formula speaks of separate heads. Code runs one batched product, and this course's library wraps it in a
-# module. PyTorch has a function and a module. Are they the same layer? Here are the first two, from the pieces of lessons 01, 03 and 04, with weights as
-# arguments, $[d_\text{in}, d_\text{out}]$. A mask is boolean, True = may attend, here written out to $[B, h,
-# T, T]$.
+# module. PyTorch has a function and a module. Are they the same layer? Here are the first two, from the pieces
+# of lessons 01, 03 and 04, with weights as arguments, $[d_\text{in}, d_\text{out}]$. A mask is boolean, True =
+# may attend, here written out to $[B, h, T, T]$.
 
 # %%
 def separate_heads(x, w_q, w_k, w_v, w_o, h, mask=None):
@@ -523,7 +523,7 @@ print("Each of them, exposed.")
 # ## In three lines
 #
 # * Merging undoes splitting: transpose back, then join. The order of the heads is a label.
-# * The output is a sum, one contribution $\mathrm{head}_i\,W^O_i$ for each head. Heads read everything, work
+# * The output is a sum, one contribution $\mathrm{head}_i\,W_i^O$ for each head. Heads read everything, work
 #   apart, and meet only there, where they add or cancel.
 # * Loop, batched product and PyTorch's own layers are one function, once the weights are packed alike and the
 #   mask is read alike.
@@ -541,12 +541,12 @@ print("Each of them, exposed.")
 # %% [markdown] optional=true minutes=3
 # ## Optional: a head has one map, of rank $d_k$
 #
-# Head $i$ turns tokens $X$ into $A_i X W^V_i W^O_i$. Its two matrices act as one, $M_i = W^V_i W^O_i$, of
+# Head $i$ turns tokens $X$ into $A_i X W_i^V W_i^O$. Its two matrices act as one, $M_i = W_i^V W_i^O$, of
 # shape $[d_\text{model}, d_\text{model}]$ and of rank at most $d_k$. So $h$ narrow heads cost the matrix
 # products of one full-width head (when $h\,d_k = d_\text{model}$), but each of them is narrow.
 #
-# An invertible change of basis $G$ inside a head is invisible: $W^V_i G$ with $G^{-1} W^O_i$ leaves $M_i$ alone,
-# and $W^Q_i G$ with $W^K_i G^{-\top}$ leaves the scores alone. A rotation that mixes the channels of several
+# An invertible change of basis $G$ inside a head is invisible: $W_i^V G$ with $G^{-1} W_i^O$ leaves $M_i$ alone,
+# and $W_i^Q G$ with $W_i^K G^{-\top}$ leaves the scores alone. A rotation that mixes the channels of several
 # heads does change the layer, in general. Lesson 05 comes back to this.
 
 # %% optional=true

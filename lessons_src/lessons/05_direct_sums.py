@@ -110,8 +110,8 @@ print("Any two are apart, the dimensions add up to 3, the rank is 2.")
 # 3. If not, some row $n \ne 0$ has $nB = 0$. With $c$, also $c + n$ solves $cB = v$, so *no* vector has exactly one
 #    split. And $d$ dependent rows span less than $\mathbb{R}^d$, so some vector has none. $\blacksquare$
 #
-# Without $k_1 + \dots + k_h = d$ the sum is never direct: fewer rows do not reach every vector, and more are dependent, so
-# step 3 applies. In any case all bases count *together*: $H_i$ must meet the *sum of the others* in 0 only.
+# Without $k_1 + \dots + k_h = d$ the space is never their direct sum: fewer rows do not reach every vector, and more are
+# dependent, so step 3 applies. In any case all bases count *together*: $H_i$ must meet the *sum of the others* in 0 only.
 #
 # Now in 48 dimensions: four heads of twelve, each with independent rows, but head 2 has one direction in common with head
 # 1.
@@ -182,7 +182,7 @@ lesson.pieces_quiz()
 # %% [markdown] minutes=1
 # ## Pieces are not shadows
 #
-# To find a piece, go along the *other* subspaces, not at right angles to the own one.
+# To find the piece of $v$ in a subspace, go from $v$ along the *other* subspaces, not at right angles to this one.
 
 # %%
 show(lesson.pieces_and_shadows())
@@ -220,7 +220,7 @@ lesson.plane_explorer()
 def projectors(bases):
     """Tensor P [h, d_model, d_model]: v @ P[i] is the piece of v [d_model] in subspace i.
 
-    bases: list of h tensors [k_i, d_model], each with independent rows; the k_i differ.
+    bases: list of h tensors [k_i, d_model], each with independent rows; the k_i may differ.
     Raise a ValueError unless every vector has exactly one split.
     """
     # YOUR CODE HERE
@@ -263,7 +263,7 @@ check("decompose", decompose)
 # %% [markdown] minutes=1
 # ## What a direct sum is good for
 #
-# A layer's output is the sum of what its heads write. If $W_O$ is square and invertible, the subspaces written form a
+# A layer's output is the sum of what its heads write (our layers have no bias). If $W_O$ is square and invertible, the subspaces written form a
 # direct sum, and the output alone tells what every head wrote.
 
 # %%
@@ -415,6 +415,7 @@ v = torch.randn(48, generator=torch.Generator().manual_seed(1)).double()
 for kind, orthogonal in [("random", False), ("orthogonal", True)]:
     pieces = mh.decompose(v, draw(48, 4, 0, orthogonal))  # [4, 48]
     ratio = pieces.square().sum() / v.square().sum()
+    assert abs(ratio - 1) < 1e-4 if orthogonal else ratio > 10
     print(f"{kind}: sum of |piece|^2 = {ratio:.0f} |v|^2")
 
 # %% [markdown] minutes=1
@@ -470,8 +471,8 @@ print("Which head a channel belongs to does matter.")
 # %% [markdown] minutes=2
 # ## You may have heard
 #
-# * **"The heads split the space into orthogonal subspaces."** Only the coordinate blocks are orthogonal. Random subspaces
-#   of twelve heads open by about 56 degrees.
+# * **"The heads split the space into orthogonal subspaces."** In general only the coordinate blocks are orthogonal.
+#   Random subspaces of twelve heads in 768 dimensions open by about 56 degrees.
 # * **"Disjoint in pairs, so the sum is direct."** Three lines in a plane. And no two subspaces are disjoint: all contain 0.
 # * **"$\mathbb{R}^{768}$ is isomorphic to twelve copies of $\mathbb{R}^{64}$, so the heads tile it."** That is a count of
 #   dimensions. It holds for twelve equal heads as well.

@@ -118,7 +118,7 @@ def test_nbgrader_is_optional_but_alembic_must_be_on_the_path(monkeypatch, tmp_p
 @pytest.mark.parametrize("held, level, words", [
     (None, "ok", "all"), (1, "note", "this machine does not hold that a submission")])
 def test_guards_are_reported_as_they_hold(monkeypatch, held, level, words):
-    remote = pytest.importorskip("multihead_course.grading.remote")
+    forking = pytest.importorskip("multihead_course.grading.forking")
     sandbox = pytest.importorskip("multihead_course.grading.sandbox")
 
     class Tried:
@@ -133,7 +133,7 @@ def test_guards_are_reported_as_they_hold(monkeypatch, held, level, words):
 
         def guards(self):
             return list(sandbox.GUARDS)[:held]
-    monkeypatch.setattr(remote, "ForkingProcess", Tried)
+    monkeypatch.setattr(forking, "ForkingProcess", Tried)
     monkeypatch.setattr(sandbox, "supported", lambda: None)
     (finding,) = examining._guards(ROOT)
     assert finding.level == level and words in finding.sentence

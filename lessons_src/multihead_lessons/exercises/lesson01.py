@@ -22,8 +22,10 @@ def _draw_attention(generator: torch.Generator) -> list[Case]:
     """No mask and every kind of mask, 2 to 4 axes; all sizes different, in another order each time."""
     B, h, T_q, T_k, d_k, d_v = torch.tensor(SIZES)[torch.randperm(6, generator=generator)].tolist()
     sizes = ((T_q, d_k), (T_k, d_k), (T_k, d_v))
+    # Many take the root of a tensor. That is a float32 number, and only exact where the root is a whole number.
+    even_root = ((T_q, 4), (T_k, 4), (T_k, d_v))
 
-    def inputs(*leading: int, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, ...]:
+    def inputs(*leading: int, sizes=sizes, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, ...]:
         return tuple(normal(generator, *leading, T, d, dtype=dtype) for T, d in sizes)
 
     def mask(*shape: int) -> torch.Tensor:
@@ -38,7 +40,8 @@ def _draw_attention(generator: torch.Generator) -> list[Case]:
         Case((*inputs(B, h), mask(T_q, T_k)), about="one mask [T_q, T_k] for all"),
         Case((*inputs(B, h), mask(B, 1, T_q, T_k)), about="one mask for each sequence, [B, 1, T_q, T_k]"),
         Case((*inputs(B, h), mask(B, 1, 1, T_k)), about="a mask of keys, [B, 1, 1, T_k]"),
-        Case(inputs(B, h, dtype=torch.float64), for_each_head, about="one mask for each head, and float64 numbers"),
+        Case(inputs(B, h, sizes=even_root, dtype=torch.float64), for_each_head,
+             about="one mask for each head, and float64 numbers"),
         Case((*inputs(B), mask(T_q, T_k)), about="three axes, [B, T, d]"),
         Case(inputs(), about="two axes, [T, d]"),
         Case(views, about="inputs that are transposed views and require a gradient"),
@@ -160,7 +163,8 @@ MASK_MISTAKES = (
         "You set weights to 0 after the softmax and do not share them out again: rows sum to less than 1. Block the "
         "scores before the softmax."), blocking="after"),
     _mistake("filled with +inf", (
-        "You fill blocked scores with +inf, and the softmax of +inf is NaN. Fill with -inf."), blocking="+inf"),
+        "Under a mask your weights are NaN. A score of +inf does that, and so does a row in which every key is blocked (~ of "
+        "an integer is never 0). Fill with -inf, and only where the mask is False."), blocking="+inf"),
     _mistake("mask axis inserted", (
         "You insert an axis into the mask. It already broadcasts to the scores' shape [..., T_q, T_k], aligned from "
         "the right: use it as it is."), blocking="axis"),
@@ -182,8 +186,8 @@ RESULT_MISTAKES = (
     _mistake("scores returned", SCORES_RETURNED, returned="scores"),
     _mistake("scores returned", SCORES_RETURNED, returned="masked scores"),
     _mistake("weights without the mask", (
-        "The output is right, but the weights that you return are not those that made it: the mask is missing in "
-        "them."), returned="unmasked"),
+        "The weights that you return are not those that made the output: the mask is missing in them."),
+        returned="unmasked"),
     _mistake("keys as values", (
         "You blend the keys. Scores come from q and k; what the weights blend is v."), values="k"),
 )
@@ -316,7 +320,7 @@ def _table_of_weights(left: float, title: str, weights: torch.Tensor, strange: t
 
 ATTENTION = Exercise(
     "attention", mh.attention, _draw_attention, SCALE_MISTAKES + SOFTMAX_MISTAKES + MASK_MISTAKES + RESULT_MISTAKES,
-    probes=(rows_sum_to_one, scores_have_the_right_scale, blocked_keys_do_not_leak, outputs_are_blends,
+    probes=(rows_sum_to_one, scores_have_the_right_scale, outputs_are_blends, blocked_keys_do_not_leak,
             order_of_keys_does_not_matter), picture=weights_picture)
 
 

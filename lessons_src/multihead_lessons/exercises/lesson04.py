@@ -112,6 +112,8 @@ def _draw_contributions(generator: torch.Generator) -> list[Case]:
     cases.append(Case((heads, weight.T), about="heads and w_o that are transposed views, in float64"))
     cases.append(Case((normal(generator, B, h, T, d_k), normal(generator, h * d_k, h * (d_k + 1))), about=(
         "a d_model that is not h * d_k")))
+    cases.append(Case((normal(generator, B, h, T, d_k).requires_grad_(), normal(generator, h * d_k, h * d_k)), about=(
+        "heads that require a gradient")))
     return cases
 
 
@@ -315,9 +317,10 @@ INSIDE_TOKENS = (
 
 
 LOOKS_ACROSS = (
-    "Sequences look at one another. x is [B, T, d_model]: does the attention or its softmax run over axis 0, the batch?")
+    "In your layer sequences look at one another. Does the attention run over the batch, or its softmax? x is "
+    "[B, T, d_model]. Code for time-first tensors takes axis 0 for time.")
 LOOKS_AT_NONE = (
-    "Tokens do not look at one another. Do the axes stay [B, T, h, d_k]? Then the product compares the heads inside one "
+    "In your layer tokens never meet. Do the axes stay [B, T, h, d_k]? Then the product compares the heads inside one "
     "token: exchange axes 1 and 2 before it, and back after it.")
 
 

@@ -135,8 +135,9 @@ def _coarse(bases):
 
 
 SMALL_DETERMINANT = (
-    "You call the sum not direct when a determinant is small. The determinant shrinks with the length of the basis vectors "
-    "and with d_model, although no span changes. Ask for the rank: its tolerance is relative.")
+    "You say False when the basis vectors are short. A small determinant, or a small singular value by itself, says nothing: "
+    "both shrink with the length of the vectors, although no span changes. Ask for the rank: its default tolerance is "
+    "relative.")
 
 DIRECT_MISTAKES = (
     Misconception("pairwise", (
@@ -155,8 +156,8 @@ DIRECT_MISTAKES = (
         "You only count dimensions. Subspaces that share a direction can have the right dimensions too. Ask for the rank "
         "of all rows together, not of each basis by itself."), _fills),
     Misconception("each by itself", (
-        "You ask whether each basis has independent rows. That is given. The question is about all of them together, and "
-        "whether they fill the space."), _full_rank_each),
+        "You say True every time. That each basis has independent rows is given. The question is whether all rows together "
+        "are independent, and whether they fill the space."), _full_rank_each),
     Misconception("rank only", (
         "You ask whether the subspaces together reach the whole space. With more rows than d_model they can, and then "
         "splits are not unique. Count the rows as well."), _rank_only),
@@ -164,8 +165,8 @@ DIRECT_MISTAKES = (
         "You ask whether all rows together are independent. Then no vector has two splits, but with fewer rows than "
         "d_model some vector has none. Count the rows as well."), _independent_only),
     Misconception("determinant not zero", (
-        "You ask whether a determinant is exactly 0. Of a singular matrix it comes out as a small number, by rounding. Ask "
-        "for the rank, which has a tolerance."), _determinant),
+        "You leave no room for rounding: the determinant of a singular matrix comes out as a small number, seldom as 0, and "
+        "inv seldom raises. Ask for the rank, which has a tolerance."), _determinant),
     Misconception("small determinant", SMALL_DETERMINANT, partial(_determinant, above=1e-10), together=False),
     Misconception("small determinant, coarse", SMALL_DETERMINANT, partial(_determinant, above=1e-4), together=False),
     Misconception("orthogonal", (
@@ -206,7 +207,8 @@ def _draw_projectors(generator: torch.Generator) -> list[Case]:
         Case((spread(generator, *sizes),)),
         Case((spread(generator, *sizes[1:], *sizes[:1], 6),)),
         Case((turned(spread(generator, 3, 5, dtype=torch.float32)),), about="two bases in float32 that are not contiguous"),
-        *(Case((bases,), raises=True, because=sentence) for bases, sentence in _no_split(generator)),
+        *(Case((bases,), about="bases without a unique split", raises=True, because=sentence)
+          for bases, sentence in _no_split(generator)),
     ]
 
 
@@ -304,7 +306,8 @@ def _draw_decompose(generator: torch.Generator) -> list[Case]:
         Case((inside[1].sum(dim=0), inside), about="a v that lies in the second subspace, where all other pieces are 0"),
         Case((normal(generator, 8), turned(spread(generator, 3, 5, dtype=torch.float32))),
              about="two bases in float32 that are not contiguous"),
-        *(Case((normal(generator, bases[0].shape[1], dtype=torch.float64), bases), raises=True, because=sentence)
+        *(Case((normal(generator, bases[0].shape[1], dtype=torch.float64), bases), about="bases without a unique split",
+               raises=True, because=sentence)
           for bases, sentence in _no_split(generator)),
     ]
 
@@ -410,7 +413,7 @@ def _draw_angles(generator: torch.Generator) -> list[Case]:
     large, larger = basis(20, 30), basis(24, 40)
     return [
         Case((basis(2, 7), basis(3, 7))),
-        Case((basis(4, 9, 0.05), basis(3, 9, 0.05))),
+        Case((basis(4, 9, 0.05), basis(3, 9, 0.05)), about="more rows in a than in b, all of them short"),
         Case(tuple(turned([basis(5, 8), basis(6, 8)])), about="two subspaces that are too large to avoid each other"),
         Case((basis(2, 12, dtype=torch.float32), basis(4, 12, dtype=torch.float32)), about="float32"),
         Case((inside(large, 15), large), about="a subspace inside the other, where every angle is 0"),
@@ -465,8 +468,8 @@ ANGLE_MISTAKES = (
     Misconception("degrees", "You return degrees. The exercise asks for radians.",
                   partial(angles_variant, values="degrees")),
     Misconception("falling", (
-        "The angles are right and in the wrong order: smallest first. Singular values fall, so their arccos rises; do not "
-        "flip it."),
+        "Check the order: smallest angle first. Singular values come falling, so their arccos comes rising and needs no "
+        "flip; eigenvalues come rising."),
         partial(angles_variant, order="falling")),
     Misconception("unbounded", (
         "Some of your angles are NaN. Rounding can make a cosine 1.0000000000000002, and arccos has no value above 1. "

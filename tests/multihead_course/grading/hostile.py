@@ -303,6 +303,8 @@ _add("timed solution", solved(**{**RIGHT, "split_heads": "%%time\n" + _stub.repl
 _add("syntax error in a cell", with_cell(_right(), "def broken(:", before="split_heads"), ALL)
 _add("another cell uses the library", with_cell(_right(), "mh.split_heads(x, h)\nmh.MultiHeadAttention(8, 2)(torch.ones(1, 2, 8))",
                                                 before="split_heads"), ALL)
+_add("another exercise uses the library", solved(**{**RIGHT, "predict_strides": (
+    "    x = torch.empty(B, T, d_model)\n    return x.stride(), x.view(B, T, h, -1).stride(), mh.split_heads(x, h).stride()")}), ALL)
 _add("compares with the library in its cell", solved(**{**RIGHT, "split_heads": (
     "import torch\nassert torch.equal(mh.split_heads(torch.ones(1, 2, 4), 2), mh.split_heads(torch.ones(1, 2, 4), 2))\n\n"
     + _stub.replace(STUB, SPLIT["view"].strip()))}), ALL)
