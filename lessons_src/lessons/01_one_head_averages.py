@@ -65,8 +65,9 @@ lesson.directions_quiz()
 lesson.triangle_explorer()
 
 # %% [markdown]
-# Neither. Whatever the scores are, $z$ stays inside. A corner needs the weight 1, and in exact
-# arithmetic finite scores give no such weight: it takes a mask. The next cell asserts both, for every position of the sliders.
+# Neither. Whatever the scores are, $z$ stays inside. A corner needs the weight 1, and in exact arithmetic
+# finite scores give no such weight: it takes a mask. The next cell asserts both, for every position of the
+# sliders.
 
 # %%
 for s0 in lesson.SCORES:
@@ -124,7 +125,7 @@ check("attention", attention)
 #
 # $$z = p\,v_j + q\,v_k = (p\,a_j + q\,a_k,\;\; p\,b_j + q\,b_k).$$
 #
-# In the first channel $a_k$ is noise, in the second $b_j$. The matrix $W_O$ may still rescale and mix the
+# In the first channel $a_k$ is noise, in the second $b_j$. The matrix $W^O$ may still rescale and mix the
 # channels of $z$: it is the linear *read-out*. Call the mean square of what it misses of a number the
 # *error*; answering 0 has the error 1. The values are *white*: mean 0, variance 1, uncorrelated.
 
@@ -158,7 +159,7 @@ lesson.blend_explorer()
 # %% [markdown] minutes=1
 # One head never gets below the line; weight that goes elsewhere lifts it above. Two heads reach the corner,
 # where both errors are 0, for every $p$ but one half, as long as nothing goes elsewhere. They need not
-# specialize: 55 % and 45 % is enough, because $W_O$ can solve two equations for two unknowns. The price is
+# specialize: 55 % and 45 % is enough, because $W^O$ can solve two equations for two unknowns. The price is
 # the factor that it multiplies with, 5.5 instead of 1, and noise would be multiplied too. At one half the two
 # patterns are equal, and the second equation says nothing new.
 
@@ -210,7 +211,7 @@ check("blend_errors", blend_errors)
 # other loses exactly.
 #
 # **But blending is not losing.** Let token $j$ be a noun that carries only $a$, and token $k$ an adjective
-# that carries only $b$. Nothing then disturbs either channel, and $W_O$ reads both from one blend, exactly.
+# that carries only $b$. Nothing then disturbs either channel, and $W^O$ reads both from one blend, exactly.
 # The trouble begins only where both tokens fill the *same* channels.
 
 # %%
@@ -224,7 +225,7 @@ print("One blend, both numbers recovered:", (2 * z).tolist())
 # ## The exact limit
 #
 # Hold the patterns fixed for a moment and let only the values $V$, $[T, d]$, vary. Head $i$ has the pattern
-# $A_i$, $[T, T]$, and the map $M_i = W_V^{(i)} W_O^{(i)}$, $[d, d]$. The layer is linear in $V$:
+# $A_i$, $[T, T]$, and the map $M_i = W_i^V W_i^O$, $[d, d]$. The layer is linear in $V$:
 #
 # $$V \;\longmapsto\; \sum_{i=1}^{h} A_i V M_i .$$
 #
@@ -465,7 +466,7 @@ for case in CASES:
 lesson.trained_explorer()
 
 # %% [markdown]
-# At $h = 4$ and width 64, heads 1 and 3 look at both tokens, and the layer is exact nonetheless: $W_O$
+# At $h = 4$ and width 64, heads 1 and 3 look at both tokens, and the layer is exact nonetheless: $W^O$
 # unmixes them. At $h = 8$ and width 16 a head has two channels, and the error stays above 0, at 0.06. There
 # is no floor above 0 for eight heads; 600 steps were not enough (an optional cell at the end trains longer).
 
@@ -570,7 +571,7 @@ print("Each of them, exposed.")
 # dot-product attention and multi-head attention.
 #
 # Heads are sometimes called an ensemble. An ensemble averages models that were trained apart; heads are
-# trained together and added through a learned $W_O$. The reason that the paper gives is the one of this
+# trained together and added through a learned $W^O$. The reason that the paper gives is the one of this
 # lesson: with a single head, averaging inhibits attending to information from different subspaces at
 # different positions. It calls the cost similar to that of one head, not equal; lesson 02 counts it.
 #
@@ -635,9 +636,9 @@ print("Each of them, exposed.")
 # 3. In the same way $M_2 = u' M$ for a number $u'$. Then $M_1$ and $M_2$ are dependent, against the
 #    assumption. $\blacksquare$
 #
-# A bias in the values adds a constant, because each row of weights sums to 1, and $c = 0$ forces it to be zero.
-# The theorem excludes error 0. It does
-# not give a floor: the three long runs above ended below one half.
+# A bias in the values adds a constant, because each row of weights sums to 1, and $c = 0$ forces it to be
+# zero. The theorem excludes error 0. It does not give a floor: the three long runs above ended below one
+# half.
 #
 # </details>
 
@@ -650,7 +651,8 @@ print("Each of them, exposed.")
 # Theorem A. (ii) Some one-head layers, of width $d$, equal no $h$-head layer.
 #
 # **Proof of (ii).** Take the layer $V \mapsto P V$, so $M = I$, with a softmax pattern $P$ of which the
-# row-centered logarithm has the rank $d_k + 1$: one head of width $d > d_k$ has room for it. Suppose that $\sum_i A_i \otimes M_i^\top = P \otimes I$.
+# row-centered logarithm has the rank $d_k + 1$: one head of width $d > d_k$ has room for it. Suppose that
+# $\sum_i A_i \otimes M_i^\top = P \otimes I$.
 #
 # 1. Apply both sides to values that are the same row for every token. Rows of patterns sum to 1, so
 #    $\sum_i M_i = I$.

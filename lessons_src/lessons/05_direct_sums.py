@@ -8,7 +8,7 @@
 # **You will be able to** decide whether subspaces form a direct sum, split a vector into its pieces, measure the angles
 # between two subspaces, and say which changes of the weights leave a layer as it is.
 #
-# **You should know** how $W_O$ joins the heads ([lesson 04](04_concat_and_w_o.ipynb)), and from linear algebra: span, rank,
+# **You should know** how $W^O$ joins the heads ([lesson 04](04_concat_and_w_o.ipynb)), and from linear algebra: span, rank,
 # inverse, orthonormal rows. The [symbols page](00_start_here.ipynb) has every shape.
 
 # %%
@@ -35,9 +35,9 @@ except ModuleNotFoundError as missing:
 # * **Coordinate blocks.** $xW$ is cut into $h$ runs of $d_k$ numbers. These blocks are orthogonal, trivially: they use
 #   different coordinates.
 # * **What a head reads.** Head $i$ computes $x W_i$. A change of $x$ at right angles to all columns of $W_i$ goes
-#   unnoticed, so head $i$ reads the span of these *columns*. $W_Q$, $W_K$ and $W_V$ each have their own.
-# * **What a head writes to.** Its contribution is $\text{head}_i W_O^{(i)}$, so it lies in the span of the *rows* of
-#   $W_O^{(i)}$.
+#   unnoticed, so head $i$ reads the span of these *columns*. $W^Q$, $W^K$ and $W^V$ each have their own.
+# * **What a head writes to.** Its contribution is $\text{head}_i W_i^O$, so it lies in the span of the *rows* of
+#   $W_i^O$.
 #
 # The smallest case: $d_\text{model} = 2$, two heads of one channel.
 
@@ -263,7 +263,7 @@ check("decompose", decompose)
 # %% [markdown] minutes=1
 # ## What a direct sum is good for
 #
-# A layer's output is the sum of what its heads write (our layers have no bias). If $W_O$ is square and invertible, the subspaces written form a
+# A layer's output is the sum of what its heads write (our layers have no bias). If $W^O$ is square and invertible, the subspaces written form a
 # direct sum, and the output alone tells what every head wrote.
 
 # %%
@@ -457,7 +457,7 @@ print("The same function: heads in another order, other bases inside the heads."
 
 # %% [markdown]
 # A rotation that mixes heads in general changes the function, in $Q$ and $K$ or in $V$ and $O$. (An exception: with one
-# token every pattern is $[1]$, and a mixture of $V$, undone in $W_O$, goes unnoticed.)
+# token every pattern is $[1]$, and a mixture of $V$, undone in $W^O$, goes unnoticed.)
 
 # %%
 R = torch.linalg.qr(torch.randn(48, 48).double()).Q  # orthogonal, and mixes heads
@@ -592,5 +592,5 @@ print("The function in use measures the value subspaces as the library does.")
 # plane: a vector at 45 degrees to both axes lies in their sum.) "Which of today's facts change if you choose another
 # basis inside a head?" (The condition number does; spans, angles, projectors and pieces do not.)
 #
-# **Where they stumble.** Rows against columns: what is read are columns of $W$, what is written are rows of $W_O$, and
+# **Where they stumble.** Rows against columns: what is read are columns of $W$, what is written are rows of $W^O$, and
 # `weight` of an `nn.Linear` is the transpose. Orthogonal against direct. A rank of all rows against a rank of each block.

@@ -35,13 +35,14 @@ def _draw_attention(generator: torch.Generator) -> list[Case]:
     views = tuple(normal(generator, B, T, h * d).unflatten(-1, (h, d)).transpose(1, 2).requires_grad_()
                   for T, d in sizes)  # each [B, h, T, d]
     for_each_head = {"mask": mask(B, h, T_q, T_k)}
+    low = inputs(B, h, sizes=even_root, dtype=torch.float64)
+    low[0][..., 0], low[1][..., 0] = 24.0, -24.0  # every score 288 lower: softmax does not care, a fill of -100 does
     return [
         Case(inputs(B, h)),
         Case((*inputs(B, h), mask(T_q, T_k)), about="one mask [T_q, T_k] for all"),
         Case((*inputs(B, h), mask(B, 1, T_q, T_k)), about="one mask for each sequence, [B, 1, T_q, T_k]"),
         Case((*inputs(B, h), mask(B, 1, 1, T_k)), about="a mask of keys, [B, 1, 1, T_k]"),
-        Case(inputs(B, h, sizes=even_root, dtype=torch.float64), for_each_head,
-             about="one mask for each head, and float64 numbers"),
+        Case(low, for_each_head, about="one mask for each head, float64 numbers, and scores far below 0"),
         Case((*inputs(B), mask(T_q, T_k)), about="three axes, [B, T, d]"),
         Case(inputs(), about="two axes, [T, d]"),
         Case(views, about="inputs that are transposed views and require a gradient"),
@@ -86,7 +87,7 @@ def _blocked(scores, mask, blocking):
         return scores + mask
     where, fill = {
         "-inf": (~mask, -math.inf), "finite": (~mask, -1e9), "zero": (~mask, 0.0), "+inf": (~mask, math.inf),
-        "inverted": (mask, -math.inf), "axis": (~mask.unsqueeze(1), -math.inf),
+        "-100": (~mask, -100.0), "inverted": (mask, -math.inf), "axis": (~mask.unsqueeze(1), -math.inf),
     }[blocking]
     return scores.masked_fill(where, fill)
 
@@ -156,6 +157,9 @@ MASK_MISTAKES = (
     _mistake("blocked scores near 0", (
         "A blocked score becomes 0, or nearly (1e-9 is not -1e9), and e^0 = 1 is a full share. Fill with -inf before "
         "the softmax, so that the weight is exactly 0."), blocking="zero"),
+    _mistake("fill not low enough", (
+        "You fill blocked scores with a number that is not low enough: where all scores are far below 0, a blocked key wins. "
+        "Fill with -inf, or with the least number of the dtype."), blocking="-100"),
     _mistake("mask added", (
         "You add the mask, as 0 and 1, to the scores. That raises the allowed ones a little and blocks nothing. Fill "
         "the blocked scores with -inf."), blocking="added"),
