@@ -8,8 +8,9 @@ from multihead_lessons.exercises import examine, exercises
 # exercise -> {part of the mutant's description: why it gives the same results on every input that the exercise promises}
 EQUIVALENT = {
     "attention": {"'weights = weights.masked_fill(blocked, 0.0)' dropped": "acts only on a row with no allowed key, never drawn"},
+    "head_dim": {"valid = [": "the divisors in the message are a courtesy: the exercise asks for the two numbers"},
     "split_heads": {
-        "constant + 1: 1 in: if h < 1": "h < 2 instead of h < 1: h = 1 is never drawn",
+        "in: if h < 1 or": "h < 1 is never drawn, and for a remainder view raises by itself",
         "'if h < 1 or d_model % h != 0:' dropped": "view raises by itself, and any exception is accepted",
     },
     "operator_schmidt_rank": {"first two exchanged": "a matrix and its transpose have one rank"},
