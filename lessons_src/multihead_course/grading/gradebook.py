@@ -1,7 +1,7 @@
 """The hand-over to nbgrader: marks into its gradebook, notebooks to where its tools look for them.
 
-From there `nbgrader generate_feedback`, `nbgrader export` and formgrader go on as if `nbgrader autograde` had run. A score
-that a person has given there is never changed.
+From there formgrader, `nbgrader generate_feedback` and `nbgrader export` go on as after `nbgrader autograde`.
+A score that a person has given there is never changed.
 """
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ COURSE_ID = "multihead"  # as in the nbgrader_config.py that course release writ
 
 
 def hand_over(folder: Path, course: Path) -> list[str]:
-    """Puts the marks of `folder` into COURSE/gradebook.db and notebooks into COURSE/autograded; returns sentences.
+    """Puts the marks of `folder` into COURSE/gradebook.db and notebooks into COURSE/autograded.
+
+    Returns sentences.
 
     Raises ValueError if nbgrader is not installed here.
     """
@@ -33,16 +35,19 @@ def hand_over(folder: Path, course: Path) -> list[str]:
         from nbgrader.api import Gradebook
     except ImportError:
         raise ValueError("nbgrader is not installed here; run `python -m pip install nbgrader`.") from None
-    with warnings.catch_warnings(), _own_programs_on_path(), Gradebook(f"sqlite:///{course.resolve()}/gradebook.db", COURSE_ID) as gradebook:
+    database = f"sqlite:///{course.resolve()}/gradebook.db"
+    with warnings.catch_warnings(), _own_programs_on_path(), Gradebook(database, COURSE_ID) as gradebook:
         warnings.simplefilter("ignore")  # of SQLAlchemy, about nbgrader's own code
         releases = {lesson: _registered(gradebook, course, lesson) for lesson in marks.lessons}
         sentences = []
         for student, lesson, record in marks.records():
             _enter(gradebook, course, student, lesson, record)
             if not _write_notebook(course, student, lesson, record, *releases[lesson]):
-                sentences.append(f"{student} / {lesson}: there is no readable notebook to show; the scores wait for a person")
-    return [*sentences, f"{sum(len(records) for records in marks.students.values())} submissions are in {course / 'gradebook.db'}; "
-            "formgrader, nbgrader generate_feedback and nbgrader export go on from there."]
+                sentences.append(f"{student} / {lesson}: there is no readable notebook to show; the scores "
+                                 "wait for a person")
+    count = sum(len(records) for records in marks.students.values())
+    return [*sentences, f"{count} submissions are in {course / 'gradebook.db'}; formgrader, nbgrader "
+            "generate_feedback and nbgrader export go on from there."]
 
 
 @contextlib.contextmanager
@@ -89,11 +94,12 @@ def _enter(gradebook: Any, course: Path, student: str, lesson: str, record: Reco
 
 
 def _mark_of(record: Record, cell: str) -> Mark:
-    return record.questions[cell] if cell in record.questions else record.exercises[cell.removeprefix("grade_")]
+    return record.questions.get(cell) or record.exercises[cell.removeprefix("grade_")]
 
 
-def _write_notebook(course: Path, student: str, lesson: str, record: Record, release: Released, skeleton: dict) -> bool:
-    """The released notebook with the student's answers, other cells and the sentences about them. False if there is none."""
+def _write_notebook(course: Path, student: str, lesson: str, record: Record, release: Released,
+                    skeleton: dict) -> bool:
+    """The released notebook with the student's answers, other cells, and our sentences. False if empty."""
     folder = course / "submitted" / student / lesson
     try:
         submission = Submission(handed_in.read(folder / (record.notebook or f"{lesson}.ipynb")), release)
@@ -102,8 +108,8 @@ def _write_notebook(course: Path, student: str, lesson: str, record: Record, rel
         submission, readable = Submission([], release), False
     made = copy.deepcopy(skeleton)
     extra = _extra_cells(submission)
-    made["cells"] = [*extra[-1]] + [
-        cell for i, released in enumerate(made["cells"]) for cell in (_answered(released, submission, record), *extra[i])]
+    made["cells"] = [*extra[-1]] + [cell for i, released in enumerate(made["cells"])
+                                    for cell in (_answered(released, submission, record), *extra[i])]
     path = course / "autograded" / student / lesson / f"{lesson}.ipynb"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8", newline="\n")
@@ -117,10 +123,14 @@ def _answered(cell: dict, submission: Submission, record: Record) -> dict:
     elif name in record.questions:
         cell["source"] = submission.answer(name) or cell["source"]
     elif (exercise := name.removeprefix("grade_")) != name:
-        mark = record.exercises[exercise]
-        points = "no points yet" if mark.points is None else f"{number(mark.points)} of {number(mark.max_points)} points"
-        cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": f"{mark.state}, {points}: {mark.message}\n"}]
+        text = _sentence(record.exercises[exercise])
+        cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": text}]
     return cell
+
+
+def _sentence(mark: Mark) -> str:
+    points = f"{number(mark.points)} of {number(mark.max_points)} points" if mark.settled else "no points yet"
+    return f"{mark.state}, {points}: {mark.message}\n"
 
 
 def _extra_cells(submission: Submission) -> dict[int, list[dict]]:
@@ -136,5 +146,7 @@ def _extra_cells(submission: Submission) -> dict[int, list[dict]]:
             place = found
         elif cell.normal and not any(cell is other for other in shown):
             made = {"id": f"added-{number_}", "cell_type": cell.kind, "metadata": {}, "source": cell.source}
-            extra[place].append(made | ({"outputs": [], "execution_count": None} if cell.kind == "code" else {}))
+            if cell.kind == "code":
+                made |= {"outputs": [], "execution_count": None}
+            extra[place].append(made)
     return extra

@@ -1,8 +1,8 @@
-"""Handed-in notebooks, in whatever state: read them, find each exercise's answer, and decide which cells must run.
+"""Handed-in notebooks, in whatever state: read them, find the answers, decide which cells must run.
 
-A submission is seen against the notebook that was released. What equals a released cell is the lesson's, and runs only if
-something of the student's needs it; everything else is the student's own. So cells that were copied, moved, deleted or
-stripped of their metadata change no mark.
+A submission is seen against the notebook that was released. What equals a released cell is the lesson's, and
+runs only if something of the student's needs it; everything else is the student's own. So cells that were
+copied, moved, deleted or stripped of their metadata change no mark.
 """
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NeedsAPerson(Exception):
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell as it was handed in. kind is code, markdown or raw; name is nbgrader's grade_id, if it is still there."""
+    """A cell as it was handed in. kind is code, markdown or raw; name is nbgrader's grade_id or None."""
 
     kind: str
     source: str
@@ -40,7 +40,7 @@ class Cell:
 
     @cached_property
     def normal(self) -> str:
-        """The source without what editors change on their own: line ends, spaces at the end of lines and of the cell."""
+        """The source without what editors change on their own: line ends, and spaces at ends."""
         return "\n".join(line.rstrip() for line in self.source.splitlines()).strip()
 
     @cached_property
@@ -85,8 +85,9 @@ class Cell:
         except (SyntaxError, ValueError, RecursionError, MemoryError):  # not Python: guess
             bound = {name for pair in DEFINITION.findall(self.source) for name in pair if name}
             return frozenset(bound), frozenset(WORD.findall(self.source))
-        bound = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
-        needed = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_referenced()}
+        symbols = table.get_symbols()
+        bound = {symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()}
+        needed = {symbol.get_name() for symbol in symbols if symbol.is_referenced()}
         for inner in _inside(table):
             for symbol in inner.get_symbols():
                 if symbol.is_global():
@@ -111,7 +112,8 @@ def read(path: Path) -> list[Cell]:
         if not stat.S_ISREG(about.st_mode):
             raise NeedsAPerson(f"{path.name} is no file, but a link or a device.")
         if about.st_size > MAX_BYTES:
-            raise NeedsAPerson(f"{path.name} has {about.st_size >> 20} MB. Clear its outputs and grade it again.")
+            size = f"{about.st_size >> 20} MB"
+            raise NeedsAPerson(f"{path.name} has {size}. Clear its outputs and grade it again.")
         content = path.read_bytes()
     except OSError as error:
         raise NeedsAPerson(f"{path.name} cannot be read: {error.strerror}.") from None
@@ -158,12 +160,14 @@ def _cell(raw: dict) -> Cell:
     source = raw.get("source", raw.get("input", ""))
     source = "".join(part for part in source if isinstance(part, str)) if isinstance(source, list) else source
     source = source if isinstance(source, str) else ""
-    source = source.encode("utf-8", "replace").decode()[:MAX_SOURCE].replace("\0", "")  # half a surrogate pair is no text
+    source = source.encode("utf-8", "replace").decode()  # half a surrogate pair is no text
+    source = source[:MAX_SOURCE].replace("\0", "")
     metadata = raw.get("metadata")
     about = metadata.get("nbgrader") if isinstance(metadata, dict) else None
     name = about.get("grade_id") if isinstance(about, dict) else None
     kind = raw.get("cell_type")
-    return Cell(kind if kind in ("markdown", "raw", "code") else "markdown", source, name if isinstance(name, str) else None)
+    kind = kind if kind in ("markdown", "raw", "code") else "markdown"
+    return Cell(kind, source, name if isinstance(name, str) else None)
 
 
 # What was released
@@ -206,7 +210,8 @@ def released(path: Path) -> Released:
     for raw in raw_cells:
         cell, about = _cell(raw), raw.get("metadata", {}).get("nbgrader") or {}
         if cell.kind == "markdown":
-            heading = next((line.lstrip("# ") for line in cell.source.splitlines() if line.startswith("#")), heading)
+            headings = [line.lstrip("# ") for line in cell.source.splitlines() if line.startswith("#")]
+            heading = headings[-1] if headings else heading
         if about.get("grade") and about.get("solution"):
             questions[cell.name] = Part(about["points"], heading)
         elif about.get("grade"):
@@ -228,7 +233,7 @@ class Submission:
 
     @cached_property
     def own(self) -> list[Cell]:
-        """What the student wrote that can run: all code that was not handed out, and exercises that became text."""
+        """What the student wrote that can run: code that was not handed out, exercises that became text."""
         locked = {name for name in self.release.texts if name.partition("_")[0] in ("grade", "check")}
         own = [cell for cell in self.cells if cell.kind == "code" and cell.normal not in self.release.code
                and cell.name not in locked and not cell.is_empty]
@@ -250,7 +255,7 @@ class Submission:
                     next((cell for cell in self.own if cell.name == exercise), None))
 
     def program(self) -> list[Cell]:
-        """The cells that must run: those of the release that are needed, then the student's own, each in their order."""
+        """The cells that must run: those of the release that are needed, then the student's own."""
         lesson = list(self.release.code.values())
         bound = {name for cell in self.own for name in cell.binds}
         needed = {name for cell in self.own for name in cell.needs} | set(self.release.exercises)
@@ -279,15 +284,17 @@ class Submission:
 
 
 def the_notebook(folder: Path, name: str) -> tuple[Path, list[str]]:
-    """The notebook of a submission, and notes about how it was found. Raises NeedsAPerson if that is not clear."""
+    """The notebook of a submission, and notes on how it was found. Raises NeedsAPerson if it is not clear."""
+    if folder.is_symlink():
+        raise NeedsAPerson(f"{folder.name} is a link to another folder.")
     wanted = folder / f"{name}.ipynb"
     found = sorted(path for path in folder.rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
     if wanted in found:
         return wanted, []
     if not found:
-        others = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-        raise NeedsAPerson(f"there is no notebook here, only {', '.join(others[:5])}." if others else "the folder is empty.")
+        others = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) if folder.is_dir() else ""
+        raise NeedsAPerson(f"there is no notebook here, only {others}." if others else "the folder is empty.")
     if len(found) > 1:
-        raise NeedsAPerson(f"{len(found)} notebooks, and none is named {name}.ipynb: {', '.join(path.name for path in found[:5])}. "
-                           "Leave one of them.")
+        names = ", ".join(path.name for path in found[:5])
+        raise NeedsAPerson(f"{len(found)} notebooks, and none is {name}.ipynb: {names}. Leave one of them.")
     return found[0], [f"handed in as {found[0].name}"]

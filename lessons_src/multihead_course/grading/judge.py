@@ -10,7 +10,9 @@ import torch
 
 from multihead_course.grading import handed_in, wire
 from multihead_course.grading.handed_in import Cell, NeedsAPerson, Released, Submission
-from multihead_course.grading.marks import BY_HAND, FAILED, NEEDS_A_PERSON, NOT_ATTEMPTED, PASSED, Mark, Record
+from multihead_course.grading.marks import (
+    BY_HAND, FAILED, NEEDS_A_PERSON, NOT_ATTEMPTED, PASSED, Mark, Record,
+)
 from multihead_course.grading.forking import ForkingProcessGone
 from multihead_course.grading.remote import Failure, Program, RemoteAnswer, Session
 from multihead_course.grading.sandbox import Limits
@@ -22,23 +24,24 @@ TORCH_LAYERS = {"MultiheadAttention", "TransformerEncoderLayer", "TransformerDec
 SHOWN_FAILURES = 3
 
 
-def judge(control: socket.socket, limits: Limits, release: Released, folder: Path, lesson: str, seed: int) -> Record:
-    """The marks for the submission in `folder`. Whatever is in there, this returns; the record's digest is left empty."""
-    name, notes = "", []
+def judge(control: socket.socket, limits: Limits, release: Released, folder: Path, lesson: str,
+          seed: int) -> Record:
+    """The marks for the submission in `folder`, whatever is in there. The record's digest is left empty."""
+    file, notes = "", []
     try:
         path, notes = handed_in.the_notebook(folder, lesson)
-        name = path.name
+        file = path.name
         submission = Submission(handed_in.read(path), release)
         with Session(control, limits, _program(submission)) as session:
-            marks = {exercise: _exercise(session, submission, exercise, seed) for exercise in release.exercises}
+            marks = {name: _exercise(session, submission, name, seed) for name in release.exercises}
         questions = {question: _question(submission, question) for question in release.questions}
     except NeedsAPerson as reason:
-        return for_a_person(release, name, str(reason))
+        return for_a_person(release, file, str(reason))
     except ForkingProcessGone:
         raise
     except Exception as error:  # the grader's own fault must not become the student's
-        return for_a_person(release, name, _our_fault(error))
-    return Record(name, "", marks, questions, notes)
+        return for_a_person(release, file, _our_fault(error))
+    return Record(file, "", marks, questions, notes)
 
 
 def _our_fault(error: Exception) -> str:
@@ -47,9 +50,9 @@ def _our_fault(error: Exception) -> str:
 
 def for_a_person(release: Released, notebook: str, reason: str) -> Record:
     """A record in which no program has given or refused a point."""
-    exercises, questions = ({name: Mark(NEEDS_A_PERSON, None, part.points, reason) for name, part in parts.items()}
-                            for parts in (release.exercises, release.questions))
-    return Record(notebook, "", exercises, questions)
+    marks = [{name: Mark(NEEDS_A_PERSON, None, part.points, reason) for name, part in parts.items()}
+             for parts in (release.exercises, release.questions)]
+    return Record(notebook, "", *marks)
 
 
 def _question(submission: Submission, question: str) -> Mark:
@@ -60,7 +63,8 @@ def _question(submission: Submission, question: str) -> Mark:
 
 def _program(submission: Submission) -> Program:
     number = {id(cell): f"cell {i}" for i, cell in enumerate(submission.cells, 1)}
-    cells = [(number.get(id(cell), f"lesson cell {i}"), cell.source) for i, cell in enumerate(submission.program())]
+    cells = [(number.get(id(cell), f"lesson cell {i}"), cell.source)
+             for i, cell in enumerate(submission.program())]
     names = list(submission.release.exercises)
     return Program(cells, names, {name: submission.uses(name) for name in names})
 
@@ -75,14 +79,15 @@ def _exercise(session: Session, submission: Submission, name: str, seed: int) ->
             mark, _ = _examined(session, submission, name, seed, alone=True)
         return mark
     except EndedProcess:
-        return Mark(NEEDS_A_PERSON, None, most, "the cells of this notebook end or stop the process again and again.")
+        return Mark(NEEDS_A_PERSON, None, most, "its cells end or stop the process again and again.")
     except ForkingProcessGone:
         raise
     except Exception as error:
         return Mark(NEEDS_A_PERSON, None, most, _our_fault(error))
 
 
-def _examined(session: Session, submission: Submission, name: str, seed: int, alone: bool) -> tuple[Mark, bool]:
+def _examined(session: Session, submission: Submission, name: str, seed: int,
+              alone: bool) -> tuple[Mark, bool]:
     """The mark, and whether a library's version was asked for that is missing there."""
     with RemoteAnswer(session, name, alone) as answer:
         failures = answer.here.failures
@@ -90,9 +95,9 @@ def _examined(session: Session, submission: Submission, name: str, seed: int, al
             return _not_found(submission, session.program, name, failures), answer.missed
         kind = answer.here.found[name]
         verdict = examine(name, answer if kind is None else wire.stand_in(kind), seed=seed)
-        notes = _torch_note(submission, name, verdict) + [str(failure) for failure in failures[:SHOWN_FAILURES]]
-        mark = _mark(verdict, submission.release.exercises[name].points, answer.refused + failures, notes)
-        return mark, answer.missed
+        notes = _torch_note(submission, name, verdict) + list(map(str, failures[:SHOWN_FAILURES]))
+        most = submission.release.exercises[name].points
+        return _mark(verdict, most, answer.refused + failures, notes), answer.missed
 
 
 def _mark(verdict: Verdict, most: float, failures: list[Failure], notes: list[str]) -> Mark:
@@ -122,7 +127,7 @@ def _not_found(submission: Submission, program: Program, name: str, failures: li
         return Mark(FAILED, 0, most, f"there is no {name}, because its cell fails: {own[0]}", "cell fails")
     if cell and name not in cell.binds and cell.binds:
         others = " and ".join(sorted(cell.binds))
-        return Mark(NEEDS_A_PERSON, None, most, f"the cell of {name} defines {others}, and nothing here is named {name}.")
+        return Mark(NEEDS_A_PERSON, None, most, f"the cell of {name} defines {others} instead.")
     return Mark(NEEDS_A_PERSON, None, most, f"nothing here is named {name} once all cells have run.")
 
 
@@ -137,8 +142,9 @@ def _torch_note(submission: Submission, name: str, verdict: Verdict) -> list[str
     return list(verdict.notes) or [f"its source names torch's own {word}" for word in named]
 
 
-def serve(line: Connection, control: socket.socket, limits: Limits, releases: Mapping[str, Released], seeds: Mapping[str, int]) -> None:
-    """What a process that judges does: takes (folder, lesson) from the line and puts a record on it, or a sentence on which to stop."""
+def serve(line: Connection, control: socket.socket, limits: Limits, releases: Mapping[str, Released],
+          seeds: Mapping[str, int]) -> None:
+    """Takes (folder, lesson) from the line and puts a record on it, or a sentence for why all must stop."""
     torch.set_num_threads(1)
     while True:
         try:

@@ -26,7 +26,7 @@ class Task:
 
 
 class Judges:
-    """A number of judges. A context manager. One that dies or sticks is replaced, and its submission is left for a person."""
+    """A context manager. A judge that dies or sticks is replaced; its submission is left for a person."""
 
     def __init__(self, count: int, *about: object):
         """`about` is what `judge.serve` takes after the line to it."""
@@ -64,8 +64,8 @@ class Judges:
         for line in list(self.lines)[:len(waiting)]:
             self._give(line, waiting.pop(), busy)
         while busy:
-            ready = wait(list(busy), timeout=1.0)
-            for line in ready or [line for line, (_, since) in busy.items() if time.monotonic() - since > PATIENCE]:
+            ready, late = wait(list(busy), timeout=1.0), time.monotonic() - PATIENCE
+            for line in ready or [line for line, (_, since) in busy.items() if since < late]:
                 task, _ = busy.pop(line)
                 try:
                     record = line.recv() if ready else None
@@ -91,7 +91,7 @@ def _lessons() -> list[str]:
 
 
 def _serve(*line_and_about: object) -> None:
-    from multihead_course.grading.judge import serve  # loads torch, which the process that starts the judges does not need
+    from multihead_course.grading.judge import serve  # loads torch; so not where the judges are started
 
     serve(*line_and_about)
 
@@ -99,6 +99,7 @@ def _serve(*line_and_about: object) -> None:
 def _left_for_a_person(release: Released) -> Record:
     from multihead_course.grading.judge import for_a_person
 
-    record = for_a_person(release, "", "the grader itself stopped at this submission. Grade again; if it stops again, read it.")
+    reason = "the grader itself stopped here. Grade again; if it stops again, read it."
+    record = for_a_person(release, "", reason)
     record.digest = "to be graded again"
     return record

@@ -67,7 +67,7 @@ class Marks:
     """
 
     def __init__(self, folder: Path):
-        """Reads what is there. A folder without marks gives empty ones; raises ValueError for a damaged file."""
+        """Reads what is there; empty for a folder without marks. Raises ValueError for a damaged file."""
         self.folder = folder
         self.lessons: dict[str, dict[str, dict[str, Any]]] = {}
         self.students: dict[str, dict[str, Record]] = {}
@@ -82,7 +82,8 @@ class Marks:
     def existing(cls, folder: Path) -> Marks:
         """The marks in a folder. Raises ValueError if there are none."""
         if not (folder / "marks.json").exists():
-            raise ValueError(f"there are no marks in {folder}; make them with course grade COURSE --out {folder}.")
+            raise ValueError(f"there are no marks in {folder}; make them with course grade COURSE "
+                             f"--out {folder}.")
         return cls(folder)
 
     @property
@@ -94,17 +95,17 @@ class Marks:
             raise ValueError(f"format {stored['format']}, not {FORMAT}")
         self.lessons, self.guards = stored["lessons"], stored["guards"]
         for student, records in stored["students"].items():
-            self.students[student] = {
-                lesson: Record(**{**record, **{kind: {name: Mark(**mark) for name, mark in record[kind].items()}
-                                               for kind in ("exercises", "questions")}})
-                for lesson, record in records.items()}
+            for lesson, record in records.items():
+                for kind in ("exercises", "questions"):
+                    record[kind] = {name: Mark(**mark) for name, mark in record[kind].items()}
+                self.students.setdefault(student, {})[lesson] = Record(**record)
 
     def save(self) -> None:
         """Writes marks.json, whole or not at all."""
         students = {student: {lesson: asdict(record) for lesson, record in sorted(records.items())}
                     for student, records in sorted(self.students.items())}
-        write(self.path, json.dumps({"format": FORMAT, "guards": self.guards, "lessons": self.lessons, "students": students},
-                                    indent=1) + "\n")
+        stored = {"format": FORMAT, "guards": self.guards, "lessons": self.lessons, "students": students}
+        write(self.path, json.dumps(stored, indent=1) + "\n")
 
     def seed(self, lesson: str) -> int:
         """The lesson's secret number, drawn when it is first asked for."""
@@ -114,6 +115,12 @@ class Marks:
             seeds[lesson] = secrets.randbits(48)
             write(path, json.dumps(seeds, indent=1) + "\n", private=True)
         return seeds[lesson]
+
+    def for_a_person(self) -> list[str]:
+        """One sentence for each exercise that no program could judge."""
+        return [f"{student} / {lesson} / {name} needs a person: {mark.message}"
+                for student, lesson, record in self.records()
+                for name, mark in record.exercises.items() if mark.state == NEEDS_A_PERSON]
 
     def records(self) -> Iterator[tuple[str, str, Record]]:
         """(student, lesson, record), sorted."""
@@ -136,12 +143,14 @@ def changes(old: Marks, new: Marks) -> list[str]:
 
 
 def _flat(marks: Marks) -> dict[tuple[str, str, str], Mark]:
-    return {(student, lesson, name): mark for student, lesson, record in marks.records() for name, mark in record.marks()}
+    return {(student, lesson, name): mark for student, lesson, record in marks.records()
+            for name, mark in record.marks()}
 
 
 def _short(mark: Mark) -> str:
     reason = f" ({mark.misconception})" if mark.misconception else ""
-    return f"{mark.state}{reason}" + ("" if mark.points is None else f", {number(mark.points)} of {number(mark.max_points)}")
+    points = f", {number(mark.points)} of {number(mark.max_points)}" if mark.settled else ""
+    return f"{mark.state}{reason}{points}"
 
 
 def number(points: float) -> str:
@@ -153,7 +162,7 @@ def write(path: Path, text: str, private: bool = False) -> None:
     """Replaces a file in one step, so that nobody ever sees a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.new")
-    draft.write_text(text, encoding="utf-8", newline="\n")
+    draft.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
     if private:
         draft.chmod(0o600)
     os.replace(draft, path)

@@ -18,6 +18,7 @@ from multihead_lessons.running import Elsewhere, EndedProcess, Outcome, TookTooL
 
 STARTS = 6  # forks for one program: each statement that ends the process or hangs is skipped in the next
 SEEN = {"torch attention", "library source"}  # what a fork may report to have seen
+ENDS = {"TookTooLong": "does not come to an end", "EndedProcess": "ends the process"}
 PLACE = re.compile(r'line (\d+)(?:, "(.*)",)?', re.DOTALL)
 LONG_NUMBER = re.compile(r"[-+]?\d*\.\d+(?:e[-+]?\d+)?|\d{6,}", re.IGNORECASE)
 LONG_WORD = re.compile(r"\S{60,}")
@@ -30,7 +31,7 @@ class Program:
 
     cells:     (label, source)
     exercises: the names of this notebook's exercises
-    uses:      for each of them the names that its answer looks up, itself or through other functions of the student's
+    uses:      for each of them the names that its answer looks up, itself or through others of the student's
     skip:      [cell, statement] pairs that were found to hang or to end the process
     """
 
@@ -52,19 +53,20 @@ class Failure:
     @property
     def refused(self) -> bool:
         """Whether it was a guard that said no."""
-        return self.kind == "PermissionError" or "ermission denied" in self.text or "not permitted" in self.text
+        words = ("ermission denied", "not permitted")
+        return self.kind == "PermissionError" or any(word in self.text for word in words)
 
     def __str__(self) -> str:
         place = ", ".join(filter(None, [self.label, self.where.rstrip(",")])) or "a call"
-        reason = {"TookTooLong": "does not come to an end", "EndedProcess": "ends the process"}.get(self.kind, f"raises {self.kind}")
-        return f"{place} {reason}" + (f": {self.text}" if self.text else "")
+        what = ENDS.get(self.kind, f"raises {self.kind}")
+        return f"{place} {what}" + (f": {self.text}" if self.text else "")
 
 
 @dataclasses.dataclass
 class Started:
     """A fork in which a program has run.
 
-    found:    for each exercise's name that means something: None if it can be called, else the name of its type
+    found:    exercise -> None if its name means something that can be called, else the name of its type
     own:      those that can be called and are not the library's
     failures: what raised while the cells ran
     """
@@ -79,8 +81,9 @@ class Started:
 class Session:
     """A submission's program and the forks in which it runs. A context manager.
 
-    Answers share one fork, as they share a kernel. The library's versions of all exercises are taken away there. An answer
-    that may call one of them, because it is another exercise's, gets a fork in which only its own is missing.
+    Answers share one fork, as they share a kernel. The library's versions of all exercises are taken away
+    there. An answer that calls one of them, as it may where it is another exercise's, gets a fork in which
+    only its own is missing.
     """
 
     def __init__(self, control: socket.socket, limits: sandbox.Limits, program: Program):
@@ -106,7 +109,9 @@ class Session:
         return self._shared
 
     def start(self, without: Sequence[str], helpers: Sequence[str] = ()) -> Started:
-        """A fork in which the cells have run, but for statements that hang or end it. Raises EndedProcess if none lives.
+        """A fork in which the cells have run, but for statements that hang or end it.
+
+        Raises EndedProcess if none lives.
 
         without: exercises whose library versions are taken away first
         helpers: names that mean the library's functions afterwards
@@ -115,8 +120,8 @@ class Session:
             fork = Fork(self.control, self.limits)
             try:
                 return fork.ask(
-                    {"do": "cells", "cells": list(self.program.cells), "skip": self.program.skip, "without": list(without),
-                     "helpers": list(helpers), "ask": list(self.program.exercises)},
+                    {"do": "cells", "cells": list(self.program.cells), "skip": self.program.skip,
+                     "without": list(without), "helpers": list(helpers), "ask": list(self.program.exercises)},
                     self.limits.statement, lambda reply: self._read(fork, reply))
             except BaseException as error:
                 fork.__exit__()
@@ -147,7 +152,7 @@ class Session:
         return Failure(label, kind, public(about["text"]), self._place(about["where"]))
 
     def _place(self, where: str) -> str:
-        """`line 3, "x + 1",` if the student's cells hold that text, else nothing: inputs must not leave this way."""
+        """`line 3, "x + 1",` if the cells hold that text, else nothing: inputs must not leave this way."""
         found = PLACE.fullmatch(where)
         if not found or found[2] and not any(found[2] in source for _, source in self.program.cells):
             return ""
@@ -193,19 +198,22 @@ class RemoteAnswer(Elsewhere):
 
     def outcome(self, run: Callable[[Any, Any], Any], case: Any) -> Outcome:
         fork, number, seconds = self.here.fork, self.here.calls, self.session.limits.call
-        request = {"do": "call", "name": self.name, "run": run.__name__, "args": case.args, "kwargs": dict(case.kwargs)}
+        request = {"do": "call", "name": self.name, "run": run.__name__, "args": case.args,
+                   "kwargs": dict(case.kwargs)}
         try:
             outcome = fork.ask(request, seconds, self._read)
         except (TookTooLong, EndedProcess) as error:
             error.where = "the call"  # where in it, nobody can say any more
             return RemoteOutcome(error=error)
         self.here.calls += 1
-        outcome.returned = lambda: fork.ask({"do": "again", "call": number}, seconds, lambda reply: reply["value"])
+        again = {"do": "again", "number": number}
+        outcome.returned = lambda: fork.ask(again, seconds, lambda reply: reply["value"])
         return outcome
 
     def _read(self, reply: dict) -> RemoteOutcome:
-        outcome = RemoteOutcome(differentiable=bool(reply["differentiable"]), changed_inputs=bool(reply["changed"]),
-                                drew_random_numbers=bool(reply["drew"]), seen={name for name in reply["seen"] if name in SEEN})
+        outcome = RemoteOutcome(
+            differentiable=bool(reply["differentiable"]), changed_inputs=bool(reply["changed"]),
+            drew_random_numbers=bool(reply["drew"]), seen={name for name in reply["seen"] if name in SEEN})
         if "error" not in reply:
             outcome.value = reply["value"]
             return outcome
@@ -234,7 +242,7 @@ class RemoteAnswer(Elsewhere):
 
 
 def _exception(failure: Failure) -> BaseException:
-    """An exception as it was raised there, without its traceback: of a built-in class or one of ours where that has its name."""
+    """An exception as it was raised there, without its traceback: of the class of that name, if known."""
     if failure.kind == "TookTooLong":
         error: BaseException = TookTooLong()
     else:

@@ -43,7 +43,7 @@ def rows(marks: Marks) -> list[Row]:
 
 
 def report(folder: Path) -> tuple[str, list[Path]]:
-    """The table as text, and the files that hold it and the picture: report.txt, report.png and report.svg."""
+    """The table as text, and the files that hold it and the picture: report.txt, report.png, report.svg."""
     marks = Marks.existing(folder)
     table = _table(rows(marks), marks.guards)
     write(folder / "report.txt", table)
@@ -52,10 +52,11 @@ def report(folder: Path) -> tuple[str, list[Path]]:
 
 def _table(found: list[Row], guards: list[str]) -> str:
     lines = [f"{'exercise':44} {'passed':>12} {'failed':>7} {'not attempted':>14} {'needs a person':>15}"]
+    others = ((FAILED, 7), (NOT_ATTEMPTED, 14), (NEEDS_A_PERSON, 15))
     for row in found:
         passed = f"{row.states[PASSED]} ({round(100 * row.share)} %)"
-        lines.append(f"{row.lesson + ' / ' + row.exercise:44} {passed:>12} {row.states[FAILED]:>7} {row.states[NOT_ATTEMPTED]:>14} "
-                     f"{row.states[NEEDS_A_PERSON]:>15}")
+        counts = " ".join(f"{row.states[state]:>{width}}" for state, width in others)
+        lines.append(f"{row.lesson + ' / ' + row.exercise:44} {passed:>12} {counts}")
         lines += [f"    {count:>4} {'student' if count == 1 else 'students'}: {name}"
                   for name, count in row.misconceptions.most_common()]
     lines += ["", f"Guards that held while this was graded: {', '.join(guards) or 'none'}."]
@@ -71,7 +72,8 @@ def _save_picture(found: list[Row], folder: Path) -> list[Path]:
 
     bars = []  # (label, share, color, words)
     for row in found:
-        bars.append((row.exercise, row.share, HEAD_COLORS[1], f"{round(100 * row.share)} % passed ({row.states[PASSED]} of {row.handed_in})"))
+        words = f"{round(100 * row.share)} % passed ({row.states[PASSED]} of {row.handed_in})"
+        bars.append((row.exercise, row.share, HEAD_COLORS[1], words))
         bars += [(f"{name}  ", count / max(row.handed_in, 1), HEAD_COLORS[3], f"{count}")
                  for name, count in row.misconceptions.most_common(SHOWN)]
     figure = Figure(figsize=(10, 1.2 + 0.38 * len(bars)), facecolor="white", layout="constrained")

@@ -1,7 +1,7 @@
-"""Values as bytes between the grader and a submission: JSON, and the raw memory of tensors. Nothing is ever unpickled.
+"""Values as bytes between the grader and a submission: JSON, and the memory of tensors. Nothing is unpickled.
 
-A message is two lengths (4 bytes each), JSON, then the memory of all tensors in it. The other side can only send wrong
-numbers: types come from a fixed list, and lengths are checked before anything is made of them.
+A message is two lengths (4 bytes each), JSON, then the memory of all tensors in it. The other side can only
+send wrong numbers: types come from a fixed list, and lengths are checked before anything is made of them.
 """
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def packed(message: Any) -> bytes:
 
 
 def receive(channel: socket.socket, seconds: float | None = None) -> Any:
-    """The next message. Raises TimeoutError after so many seconds, EOFError at the end, Malformed for anything else."""
+    """The next message. Raises TimeoutError when time is up, EOFError at the end, Malformed for all else."""
     deadline = None if seconds is None else time.monotonic() + seconds
     text_size, memory_size = struct.unpack("<II", _exactly(channel, 8, deadline))
     if text_size > MAX_TEXT or memory_size > MAX_MEMORY:
@@ -61,8 +61,8 @@ def receive(channel: socket.socket, seconds: float | None = None) -> Any:
     text, memory = _exactly(channel, text_size, deadline), _exactly(channel, memory_size, deadline)
     try:
         return _unpack(json.loads(text), memoryview(memory))
-    except (ValueError, TypeError, KeyError, IndexError, RuntimeError, RecursionError, OverflowError) as error:
-        raise Malformed(f"{type(error).__name__}") from None
+    except (ValueError, TypeError, LookupError, RuntimeError, OverflowError) as error:
+        raise Malformed(type(error).__name__) from None
 
 
 def _exactly(channel: socket.socket, size: int, deadline: float | None) -> bytearray:
@@ -111,8 +111,8 @@ def _pack_tensor(tensor: torch.Tensor, memory: list[bytes]) -> Any:
         plain = plain.clone()
         storage = plain.untyped_storage()
     memory.append(torch.empty(0, dtype=torch.uint8).set_(storage).numpy().tobytes())
-    return {"tensor": dtype, "shape": list(plain.shape), "strides": list(plain.stride()), "offset": plain.storage_offset(),
-            "bytes": len(memory[-1]), "grad": tensor.requires_grad}
+    return {"tensor": dtype, "shape": list(plain.shape), "strides": list(plain.stride()),
+            "offset": plain.storage_offset(), "bytes": len(memory[-1]), "grad": tensor.requires_grad}
 
 
 def _unpack(value: Any, memory: memoryview) -> Any:

@@ -1,11 +1,12 @@
-"""The submission's side: a process that forks one process for each answer, and what that fork does for the grader.
+"""The submission's side: a process that forks, and what a fork does for the grader.
 
-The forking process imports once what lessons import and then confines itself. It never imports the exercises, and it is
-sent no seed and no expected value. A fork runs a student's cells and calls the student's function with what it is sent.
+The forking process imports once what lessons import and then confines itself. It never imports the exercises,
+and it is sent no seed and no expected value. A fork runs a student's cells and calls the student's functions
+with what it is sent.
 
     python -m multihead_course.grading.worker CONTROL < SETTINGS
 
-CONTROL is the number of an open socket. Each message on it carries one more socket, on which a fork then serves.
+CONTROL is the number of an open socket. Each message on it carries one more, on which a fork then serves.
 """
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ def main(control: int, settings: dict[str, Any]) -> None:
 
 
 def _stand_in_for_exercises() -> None:
-    """`multihead_lessons.exercises` as far as a lesson's cells use it: it accepts everything and tells nothing."""
+    """`multihead_lessons.exercises` as lessons' cells use it: it accepts everything and tells nothing."""
     module = types.ModuleType("multihead_lessons.exercises", "The exercises' names, without the exercises.")
     for name in ("check", "examine", "exercises", "grade", "show_solution", "Verdict"):
         setattr(module, name, _nothing)
@@ -119,7 +120,8 @@ class Submission:
         action = {"cells": self.cells, "call": self.call, "again": self.again}[request.pop("do")]
         wire.send(self.channel, action(**request))
 
-    def cells(self, cells: list[tuple[str, str]], skip: list[list[int]], without: list[str], helpers: list[str], ask: list[str]) -> dict:
+    def cells(self, cells: list[tuple[str, str]], skip: list[list[int]], without: list[str],
+              helpers: list[str], ask: list[str]) -> dict:
         """Runs the cells as far as they go; says first, statement by statement, where it is.
 
         cells:   (label, source)
@@ -134,7 +136,8 @@ class Submission:
         with self.shell.builtin_trap, self.shell.display_trap, contextlib.redirect_stdout(Silent()), \
                 contextlib.redirect_stderr(Silent()):
             # Everything is compiled before anything runs, so that no cell changes how a later one is read.
-            for i, statements in enumerate([self._compiled(i, *cell, failures) for i, cell in enumerate(cells)]):
+            compiled = [self._compiled(i, *cell, failures) for i, cell in enumerate(cells)]
+            for i, statements in enumerate(compiled):
                 for j, code in enumerate(statements):
                     if [i, j] not in skip:
                         self._run(i, j, code, failures)
@@ -144,13 +147,14 @@ class Submission:
         return {"failures": failures, "found": found, "own": own}
 
     def _compiled(self, cell: int, label: str, source: str, failures: list) -> list[types.CodeType]:
-        """A cell's statements, each as code of its own: one that fails does not take the rest of its cell with it."""
+        """A cell's statements, each as code of its own: one that fails does not take the rest with it."""
         name = f"<{label}>"
         try:
             text = self.shell.transform_cell(source)
             linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
             tree = ast.parse(text, name)
-            return [compile(ast.Module([statement], []), name, "exec") for statement in tree.body]
+            return [compile(ast.Module([statement], []), name, "exec", dont_inherit=True)
+                    for statement in tree.body]
         except Exception as error:  # not Python, or nested too deeply for it
             line = getattr(error, "lineno", None)
             failures.append((cell, -1, _error(error, f"line {line}" if line else "")))
@@ -173,8 +177,8 @@ class Submission:
         answer, case = self.names[name], types.SimpleNamespace(args=args, kwargs=kwargs)
         outcome = call(lambda: getattr(calling, run)(answer, case), [*args, *kwargs.values()])
         self.returned.append(outcome.returned)
-        seen = {"differentiable": outcome.differentiable, "changed": outcome.changed_inputs, "drew": outcome.drew_random_numbers,
-                "seen": sorted(outcome.seen)}
+        seen = {"differentiable": outcome.differentiable, "changed": outcome.changed_inputs,
+                "drew": outcome.drew_random_numbers, "seen": sorted(outcome.seen)}
         if outcome.failed:
             return {"error": _error(outcome.error, where(outcome.error, answer))} | seen
         try:
@@ -184,9 +188,9 @@ class Submission:
             return {"error": _error(ValueError(f"the result is too large: {error}"), "")} | seen
         return {"value": outcome.value} | seen
 
-    def again(self, call: int) -> dict:
+    def again(self, number: int) -> dict:
         """What an earlier call returned, as it is now."""
-        return {"value": snapshot(self.returned[call])}
+        return {"value": snapshot(self.returned[number])}
 
 
 def _error(error: BaseException, where: str) -> dict:
@@ -211,11 +215,12 @@ def _line(error: BaseException, cell: str) -> str:
 # The library's own version of an exercise
 
 def _take_away(name: str) -> None:
-    """Empties the library's object of that name. Every alias is empty too, and its code is nowhere in memory."""
+    """Empties the library's object of that name. Every alias is empty too; its code is nowhere in memory."""
     ours = getattr(multihead, name, None)
     for function in _functions(ours):
         function.__globals__["LibraryMissing"] = LibraryMissing
-        function.__code__ = _missing.__code__.replace(co_freevars=function.__code__.co_freevars, co_name=function.__name__)
+        free = function.__code__.co_freevars  # code takes the place only of code with as many
+        function.__code__ = _missing.__code__.replace(co_freevars=free, co_name=function.__name__)
         function.__defaults__ = function.__kwdefaults__ = None
 
 

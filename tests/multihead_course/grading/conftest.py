@@ -29,7 +29,7 @@ def forking(tmp_path_factory):
 
 @pytest.fixture
 def shared(forking, monkeypatch):
-    """`grade` uses that process instead of starting one of its own; `shared.held` is what it takes to hold."""
+    """`grade` uses that process instead of starting its own; `shared.held` is what it takes to hold."""
     class Shared:
         control, held = forking.control, forking.held
 

@@ -1,12 +1,16 @@
-"""A class is graded: honest work gets what a person gives, and a run can be stopped, repeated and compared."""
+"""A class is graded: honest work gets what a person gives; a run can be stopped, repeated and compared."""
 import json
 
 import pytest
-from submissions import LESSON, POINTS, QUICK, RIGHT, SPLIT_WRONG, course_folder, hand_in, honest, solved
+from places import ROOT
+from submissions import LESSON, POINTS, QUICK, RIGHT, SPLIT_WRONG, course_folder, hand_in, honest, put, solved
 
 from multihead_course import cli
+from multihead_course.build import lessons
 from multihead_course.grading import batch, judges
 from multihead_course.grading.marks import Marks
+from multihead_course.release import editions
+from multihead_lessons.exercises import exercises
 
 HONEST = honest()
 
@@ -18,19 +22,34 @@ def test_honest_work_gets_what_a_person_gives(graded, student):
     for name, mistake in deserved.items():
         mark = record.exercises[name]
         state = {None: "passed", "stub": "not attempted"}.get(mistake, "failed")
-        assert (mark.state, mark.misconception) == (state, mistake if state == "failed" else None), mark.message
+        named = mistake if state == "failed" else None
+        assert (mark.state, mark.misconception) == (state, named), mark.message
         assert mark.points == (POINTS[name] if state == "passed" else 0) and mark.max_points == POINTS[name]
     question = record.questions["layout_bug"]
     assert (question.state, question.points, question.max_points) == ("for manual grading", None, 2)
 
 
 def test_the_class_makes_every_kind_of_mistake(graded):
-    found = {mark.misconception for _, _, record in Marks(graded[1]).records() for mark in record.exercises.values()}
+    found = {mark.misconception for _, _, record in Marks(graded[1]).records()
+             for mark in record.exercises.values()}
     assert found == {mistake for _, deserved in HONEST.values() for mistake in deserved.values()} - {"stub"}
 
 
 def test_the_marks_say_which_guards_held(graded):
     assert Marks(graded[1]).guards == ["files", "sockets", "processes", "memory", "output", "time"]
+
+
+def test_the_courses_own_solutions_get_all_points(tmp_path, shared):
+    for lesson in lessons(ROOT):
+        if lesson.named("exercise"):
+            source, handed_out = editions(lesson, "course-0-py3-none-any.whl")
+            put(tmp_path / "course" / "release" / lesson.name / f"{lesson.name}.ipynb", handed_out)
+            put(tmp_path / "course" / "submitted" / "a" / lesson.name / f"{lesson.name}.ipynb", source)
+    _grade(tmp_path / "course", tmp_path / "marks")
+    found = {name: mark for _, _, record in Marks(tmp_path / "marks").records()
+             for name, mark in record.exercises.items()}
+    assert set(found) == set(exercises())
+    assert {name: mark.message for name, mark in found.items() if mark.state != "passed"} == {}
 
 
 @pytest.fixture
@@ -87,13 +106,15 @@ def test_what_changed_is_graded_again_and_named(small, tmp_path):
 
 
 def test_another_engine_or_release_grades_everything_again(small, tmp_path, monkeypatch):
-    digests = {task.digest for task in batch._tasks(small, batch._released(small, ()))}
+    def digests():
+        return {task.digest for task in batch._tasks(small, batch._released(small, ()))}
+    before = digests()
     monkeypatch.setattr(batch, "_engine_digest", lambda: b"another")
-    other = {task.digest for task in batch._tasks(small, batch._released(small, ()))}
-    assert len(digests) == len(other) == 1 and digests != other  # the same notebook three times
+    other = digests()
+    assert len(before) == len(other) == 1 and before != other  # the same notebook three times
     path = small / "release" / LESSON / f"{LESSON}.ipynb"
     path.write_bytes(path.read_bytes() + b" ")
-    assert {task.digest for task in batch._tasks(small, batch._released(small, ()))}.isdisjoint(digests | other)
+    assert digests().isdisjoint(before | other)
 
 
 def test_without_guards_it_refuses_unless_told(small, tmp_path, shared):
@@ -130,7 +151,9 @@ def _mortal(line, *about):
     (["grade", "{}/course", "--out", "{}/marks", "--lesson", "99"], "'99' was not released"),
     (["grade", "{}/course", "--out", "{}/marks", "--compare", "{}/old"], "there are no marks in"),
     (["feedback", "{}/marks"], "there are no marks in"), (["export", "{}/marks"], "there are no marks in"),
-    (["report", "{}/marks"], "there are no marks in"), (["export", "{}/marks", "--to", "nbgrader"], "add --course COURSE")])
+    (["grade", "{}/course", "--out", "{}/marks", "--jobs", "0"], "must be at least 1"),
+    (["report", "{}/marks"], "there are no marks in"),
+    (["export", "{}/marks", "--to", "nbgrader"], "add --course COURSE")])
 def test_the_command_refuses_in_one_sentence(small, tmp_path, capsys, arguments, sentence):
     assert cli.main([argument.format(tmp_path) for argument in arguments]) == 1
     assert sentence in capsys.readouterr().err

@@ -1,6 +1,6 @@
 """Which cells of a submission are the student's own, which must run, and which holds the answer."""
 import pytest
-from submissions import LESSON, RIGHT, SPLIT, code, put, released, solved, with_cell
+from submissions import LESSON, POINTS, RIGHT, SPLIT, code, put, released, solved, with_cell
 
 from multihead_course.grading import handed_in
 from multihead_course.grading.handed_in import Cell, NeedsAPerson, Submission, cells_of, the_notebook
@@ -17,7 +17,7 @@ def _submission(release, notebook):
 
 
 def test_the_release_says_what_gives_points(release):
-    assert {name: part.points for name, part in release.exercises.items()} == {"split_heads": 3, "predict_strides": 3, "copies": 2}
+    assert {name: part.points for name, part in release.exercises.items()} == POINTS
     assert release.exercises["split_heads"].heading == "Your turn: `split_heads`"
     assert {name: part.points for name, part in release.questions.items()} == {"layout_bug": 2}
 
@@ -41,7 +41,8 @@ def test_a_cell_brings_what_it_needs_in_its_turn(release):
 
 def test_an_untouched_notebook_has_nothing_of_its_own(release):
     submission = _submission(release, released())
-    assert submission.own == [] and not any(map(submission.attempted, release.exercises)) and submission.answer("layout_bug") is None
+    assert submission.own == [] and not any(map(submission.attempted, release.exercises))
+    assert submission.answer("layout_bug") is None
 
 
 def test_a_written_answer_is_found(release):

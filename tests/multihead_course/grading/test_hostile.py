@@ -1,4 +1,4 @@
-"""Submissions that cheat, do damage or are broken: none is paid, none stops the batch, no deserved mark is lost in silence."""
+"""Submissions that cheat, do damage or are broken: none is paid, none stops the batch, no mark is lost."""
 import os
 import sqlite3
 
@@ -10,7 +10,8 @@ from multihead_course.grading.batch import grade
 from multihead_course.grading.feedback import feedback
 from multihead_course.grading.marks import Marks
 
-HANGS = ("endless", "sleeps", "thread bomb", "memory", "daemon", "alarm", "garbage", "forged", "4 GB", "400 MB", "deep", "too large")
+HANGS = ("endless", "sleeps", "thread bomb", "memory", "daemon", "alarm", "garbage", "forged", "4 GB",
+         "400 MB", "deep", "too large")
 SWIFT = [case for case in BANK if not any(word in case.name for word in HANGS)][::4]
 
 

@@ -21,10 +21,18 @@ from multihead_course.grading.gradebook import hand_over
 from multihead_course.grading.marks import Mark, Marks, Record
 from multihead_course.grading.report import report, rows
 
-CANVAS = ("Student,ID,SIS User ID,SIS Login ID,Section,03_the_4d_pipeline (4711),Final Score\n"
-          "    Points Possible,,,,,8,(read only)\n"
-          "\"Lovelace, Ada\",7,u7,ada,Monday,,90\n\"Noether, Emmy\",8,u8,emmy,Monday,,80\n\"Hopper, Grace\",9,u9,grace,Tuesday,,70\n")
-MOODLE = "First name,Last name,ID number,Email address\nAda,Lovelace,ada,ada@example.org\nEmmy,Noether,emmy,emmy@example.org\n"
+CANVAS = """\
+Student,ID,SIS User ID,SIS Login ID,Section,03_the_4d_pipeline (4711),Final Score
+    Points Possible,,,,,8,(read only)
+"Lovelace, Ada",7,u7,ada,Monday,,90
+"Noether, Emmy",8,u8,emmy,Monday,,80
+"Hopper, Grace",9,u9,grace,Tuesday,,70
+"""
+MOODLE = """\
+First name,Last name,ID number,Email address
+Ada,Lovelace,ada,ada@example.org
+Emmy,Noether,emmy,emmy@example.org
+"""
 
 
 def _mark(state, points, most, message="passed.", misconception=None):
@@ -35,12 +43,16 @@ def _mark(state, points, most, message="passed.", misconception=None):
 def marks(tmp_path):
     """Two students: one failed an exercise, one needs a person."""
     made = Marks(tmp_path / "marks")
-    made.lessons = {LESSON: {name: {"kind": kind, "max_points": most, "heading": f"Your turn: `{name}`"} for name, kind, most in (
-        ("split_heads", "exercise", 3), ("copies", "exercise", 2.5), ("layout_bug", "question", 2))}}
+    parts = (("split_heads", "exercise", 3), ("copies", "exercise", 2.5), ("layout_bug", "question", 2))
+    made.lessons = {LESSON: {name: {"kind": kind, "max_points": most, "heading": f"Your turn: `{name}`"}
+                             for name, kind, most in parts}}
     question = {"layout_bug": _mark("for manual grading", None, 2, "A person reads this answer.")}
-    ada = {"split_heads": _mark("failed", 0, 3, "you <split> & forgot", "direct view+no transpose"), "copies": _mark("passed", 2.5, 2.5)}
-    emmy = {"split_heads": _mark("needs a person", None, 3, "two notebooks"), "copies": _mark("not attempted", 0, 2.5, "not attempted yet.")}
-    made.students = {"ada": {LESSON: Record("a.ipynb", "1", ada, question, ["late"])}, "emmy": {LESSON: Record("", "2", emmy, question)}}
+    ada = {"split_heads": _mark("failed", 0, 3, "you <split> & forgot", "direct view+no transpose"),
+           "copies": _mark("passed", 2.5, 2.5)}
+    emmy = {"split_heads": _mark("needs a person", None, 3, "two notebooks"),
+            "copies": _mark("not attempted", 0, 2.5, "not attempted yet.")}
+    made.students = {"ada": {LESSON: Record("a.ipynb", "1", ada, question, ["late"])},
+                     "emmy": {LESSON: Record("", "2", emmy, question)}}
     made.guards = ["files"]
     made.save()
     return made
@@ -95,6 +107,13 @@ def test_feedback_of_students_who_are_gone_is_removed(marks):
     assert sorted(path.name for path in (marks.folder / "feedback").iterdir()) == ["ada.html", "ada.txt"]
 
 
+def test_a_name_that_is_no_text_stops_nobody(marks):
+    marks.students["b\udcff"] = marks.students["ada"]
+    marks.save()
+    assert len(feedback(marks.folder)) == 6
+    assert len(_table(export(marks.folder, "plain")[0])) == 1 + 9
+
+
 def _table(path):
     return list(csv.reader(io.StringIO(path.read_text())))
 
@@ -116,7 +135,8 @@ def test_canvas_gets_its_own_columns_back(marks, tmp_path):
     assert _table(path) == [
         ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "03_the_4d_pipeline (4711)"],
         ["    Points Possible", "", "", "", "", "5.5"],
-        ["Lovelace, Ada", "7", "u7", "ada", "Monday", "2.5"], ["Noether, Emmy", "8", "u8", "emmy", "Monday", ""],
+        ["Lovelace, Ada", "7", "u7", "ada", "Monday", "2.5"],
+        ["Noether, Emmy", "8", "u8", "emmy", "Monday", ""],
         ["Hopper, Grace", "9", "u9", "grace", "Tuesday", ""]]
     assert "grace is in the roster and has no marks" in sentences
     with pytest.raises(ValueError, match="give that file as --roster"):
@@ -128,7 +148,8 @@ def test_moodle_with_and_without_a_roster(marks, tmp_path):
     path, _ = export(marks.folder, "moodle", tmp_path / "roster.csv", tmp_path / "out.csv")
     assert path == tmp_path / "out.csv" and _table(path) == [
         ["ID number", "Email address", "First name", "Last name", LESSON],
-        ["ada", "ada@example.org", "Ada", "Lovelace", "2.5"], ["emmy", "emmy@example.org", "Emmy", "Noether", ""]]
+        ["ada", "ada@example.org", "Ada", "Lovelace", "2.5"],
+        ["emmy", "emmy@example.org", "Emmy", "Noether", ""]]
     assert _table(export(marks.folder, "moodle")[0]) == [["Username", LESSON], ["ada", "2.5"], ["emmy", ""]]
 
 
@@ -147,7 +168,8 @@ def test_someone_with_marks_who_is_not_in_the_roster_is_named(marks, tmp_path):
 def test_json_has_everything_but_the_notes(marks):
     found = json.loads(export(marks.folder, "json")[0].read_text())
     assert found["students"]["emmy"][LESSON]["split_heads"] == {
-        "state": "needs a person", "points": None, "max_points": 3, "message": "two notebooks", "misconception": None}
+        "state": "needs a person", "points": None, "max_points": 3, "message": "two notebooks",
+        "misconception": None}
     assert "instructor" not in json.dumps(found)
     assert set(exporting.FORMATS) == {"plain", "json", "canvas", "moodle", "nbgrader"}
 
@@ -199,16 +221,18 @@ def test_the_hand_over_fills_nbgraders_gradebook(marks, tmp_path, monkeypatch):
     for record in (marks.students["ada"][LESSON], marks.students["emmy"][LESSON]):
         record.exercises["predict_strides"] = _mark("passed", 3, 3)
     marks.save()
-    for _ in range(2):
+    for score in (None, 1):
         sentences = hand_over(marks.folder, course)
         assert sentences[-1].startswith("2 submissions are in")
         with api.Gradebook(f"sqlite:///{course}/gradebook.db") as gradebook:
-            grades = {grade.name: grade for grade in gradebook.find_submission_notebook(LESSON, LESSON, "emmy").grades}
-            assert (grades["grade_split_heads"].auto_score, grades["grade_split_heads"].needs_manual_grade) == (None, True)
-            assert (grades["grade_copies"].auto_score, grades["grade_copies"].needs_manual_grade) == (0, False)
-            manual = grades["layout_bug"]
-            assert (manual.auto_score, manual.manual_score, manual.needs_manual_grade) in ((None, None, True), (None, 1, False))
-            manual.manual_score, manual.needs_manual_grade = 1, False
+            notebook = gradebook.find_submission_notebook(LESSON, LESSON, "emmy")
+            grades = {grade.name: grade for grade in notebook.grades}
+            found = {name: (grade.auto_score, grade.manual_score, grade.needs_manual_grade)
+                     for name, grade in grades.items()}
+            assert found == {"grade_split_heads": (None, None, True), "grade_copies": (0, None, False),
+                             "grade_predict_strides": (3, None, False),
+                             "layout_bug": (None, score, score is None)}
+            grades["layout_bug"].manual_score, grades["layout_bug"].needs_manual_grade = 1, False
             gradebook.db.commit()
     assert "emmy / 03_the_4d_pipeline: there is no readable notebook" in sentences[1]
 
@@ -218,13 +242,17 @@ def test_nbgrader_goes_on_from_the_hand_over(graded):
     course, marks_folder = graded
     hand_over(marks_folder, course)
     marks = Marks(marks_folder)
-    deserved = {student: sum(mark.points or 0 for _, mark in records[LESSON].marks()) for student, records in marks.students.items()}
+    deserved = {student: _sum(records[LESSON]) for student, records in marks.students.items()}
     assert _scores(course) == deserved
     run = _nbgrader(course, "generate_feedback", LESSON, "--student=honest01")
     assert run.returncode == 0, run.stderr
     page = (course / "feedback" / "honest01" / LESSON / f"{LESSON}.html").read_text()
     for mark in marks.students["honest01"][LESSON].exercises.values():
         assert _words(mark.message) in _words(html.unescape(re.sub("<[^>]*>", "", page)))
+
+
+def _sum(record):
+    return sum(mark.points for mark in record.exercises.values())
 
 
 def _words(text):
@@ -242,4 +270,4 @@ def test_nbgraders_own_grading_gives_the_same_marks(graded, tmp_path):
     run = _nbgrader(course, "autograde", LESSON)
     assert run.returncode == 0, run.stderr
     ours = Marks(graded[1])
-    assert _scores(course) == {student: sum(mark.points for mark in ours.students[student][LESSON].exercises.values()) for student in sample}
+    assert _scores(course) == {student: _sum(ours.students[student][LESSON]) for student in sample}

@@ -23,7 +23,8 @@ from multihead_lessons.running import EndedProcess, TookTooLong
 @contextlib.contextmanager
 def _answer(forking, cells, name="split_heads", alone=False):
     uses = dict.fromkeys(exercises(), frozenset(exercises()))
-    with Session(forking.control, forking.limits, Program([("cell 1", cells)], list(exercises()), uses)) as session:
+    program = Program([("cell 1", cells)], list(exercises()), uses)
+    with Session(forking.control, forking.limits, program) as session:
         with RemoteAnswer(session, name, alone) as answer:
             yield answer
 
@@ -43,17 +44,18 @@ def test_all_guards_hold(forking):
 
 def test_a_process_without_guards_is_found_out(tmp_path):
     (tmp_path / "file").write_text("secret")
-    found = subprocess.run([sys.executable, "-c", (
-        "from pathlib import Path\nfrom multihead_course.grading.sandbox import Limits, try_guards\n"
-        f"print(try_guards(Limits(), [Path({str(tmp_path)!r})]))")], capture_output=True, text=True, check=True)
+    program = ("from pathlib import Path\nfrom multihead_course.grading.sandbox import Limits, try_guards\n"
+               f"print(try_guards(Limits(), [Path({str(tmp_path)!r})]))")
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("body", [
-    "    return open(torch.__file__).readline()", "    import fractions, decimal\n    return str(fractions.Fraction(1, 3))",
-    "    import matplotlib.pyplot as plt\n    plt.plot([1, 2])\n    plt.gcf().canvas.draw()\n    return 'drawn'",
-    "    import random, numpy as np, datetime\n    return str(random.random() + np.random.rand()) + str(datetime.datetime.now())",
-    "    import threading\n    t = threading.Thread(target=print)\n    t.start()\n    t.join()\n    return 'joined'",
+    "    return open(torch.__file__).readline()",
+    "    import fractions\n    return str(fractions.Fraction(1, 3))",
+    "    import matplotlib.pyplot as plt\n    plt.plot([1])\n    plt.gcf().canvas.draw()\n    return 'drawn'",
+    "    import random, datetime\n    return f'{random.random()} {datetime.datetime.now()}'",
+    "    import threading\n    t = threading.Thread(target=print)\n    t.start()\n    return 'done'",
     "    from multihead_lessons.stored_relations import stored_errors\n    return stored_errors.__name__"])
 def test_what_homework_needs_is_open(forking, body):
     assert isinstance(_value(forking, body), str)
@@ -68,16 +70,18 @@ def test_the_exercises_cannot_be_read(forking, place):
 
 
 def test_nothing_of_the_exercises_is_in_memory(forking):
-    loaded = _value(forking, "    import sys\n    return sorted(name for name in sys.modules if name.startswith('multihead'))")
+    loaded = _value(forking, "    import sys\n    return list(sys.modules)")
     assert [name for name in loaded if "exercises" in name] == ["multihead_lessons.exercises"]
     assert "multihead_lessons.lesson03" in loaded and "multihead.attention" in loaded
-    assert _value(forking, "    from multihead_lessons.exercises import check, examine\n    return [check('a', 1), examine('a', 1)]") == [None, None]
+    body = "    from multihead_lessons import exercises as e\n    return [e.check('a', 1), e.grade('a', 1)]"
+    assert _value(forking, body) == [None, None]
     assert _value(forking, "    import os\n    return dict(os.environ)") == {}
 
 
 def test_neither_seed_nor_expected_values_are_sent(forking, monkeypatch):
     sent = []
-    monkeypatch.setattr(wire, "send", lambda channel, message, send=wire.send: (sent.append(message), send(channel, message)))
+    packed = wire.packed
+    monkeypatch.setattr(wire, "packed", lambda message: (sent.append(message), packed(message))[1])
     seed = 8_675_309_421
     with _answer(forking, _function(SPLIT["view"])) as answer:
         assert examine("split_heads", answer, seed=seed).passed
@@ -96,8 +100,9 @@ def test_an_answer_gets_the_same_verdict_here_and_there(forking, name, body):
     assert here.passed == (name in SPLIT) and here.misconception == (None if name in SPLIT else name)
 
 
-@pytest.mark.parametrize("more, misconception", [("kept[:] = right; return kept", "overwrites"),
-                                                 ("calls.append(1); return right if len(calls) < 4 else right[::-1]", "remembers")])
+@pytest.mark.parametrize("more, misconception", [
+    ("kept[:] = right; return kept", "overwrites"),
+    ("calls.append(1); return right if len(calls) < 4 else right[::-1]", "remembers")])
 def test_what_only_a_second_call_shows_is_seen_there_too(forking, more, misconception):
     body = STRIDES["formula"].replace("return ", "right = ") + f"\n    {more}"
     cells = "kept, calls = [None] * 3, []\n" + _function(body, "predict_strides", "B, T, d_model, h")
@@ -105,7 +110,8 @@ def test_what_only_a_second_call_shows_is_seen_there_too(forking, more, misconce
         assert examine("predict_strides", answer, seed=1).misconception == misconception
 
 
-LAYER = "import torch, math\nimport multihead as mh\nfrom torch import nn\n" + inspect.getsource(lesson04.MultiHeadAttention)
+IMPORTS = "import torch\nimport multihead as mh\nfrom torch import nn\n"
+LAYER = IMPORTS + inspect.getsource(lesson04.MultiHeadAttention)
 
 
 @pytest.mark.parametrize("edit, misconception", [
@@ -143,15 +149,15 @@ def test_a_mistake_in_a_helper_is_charged_once(forking):
 
 
 def test_torchs_own_attention_is_reported(forking):
-    body = "    return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask), (q @ k.mT).softmax(-1)"
+    body = "    return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask), q @ k.mT"
     with _answer(forking, _function(body, "attention", "q, k, v, mask=None"), "attention") as answer:
         assert examine("attention", answer, seed=1).notes == ("uses torch's own attention",)
 
 
 def test_the_line_of_a_failure_is_told_and_inputs_are_not(forking):
-    with _answer(forking, _function("    y = x + 1\n    raise ValueError(f'{y.tolist()} is not what I want')")) as answer:
+    with _answer(forking, _function("    y = x + 1\n    raise ValueError(y.tolist())")) as answer:
         message = examine("split_heads", answer, seed=1).message
-    assert message.startswith('line 4, "raise ValueError(f\'{y.tolist()} is not what I want\')", raises ValueError: ')
+    assert message.startswith('line 4, "raise ValueError(y.tolist())", raises ValueError: [[[')
     assert not any(sign.isdigit() for sign in message.partition("ValueError: ")[2])
 
 
@@ -159,7 +165,8 @@ def test_statements_that_hang_or_end_the_process_are_skipped(forking):
     cells = "import os, time\ntime.sleep(100)\nwhile True: pass\nos._exit(0)\n" + _function(SPLIT["view"])
     with _answer(forking, cells) as answer:
         assert examine("split_heads", answer, seed=1).passed
-        assert [failure.kind for failure in answer.here.failures] == ["TookTooLong", "EndedProcess", "TookTooLong"]
+        kinds = [failure.kind for failure in answer.here.failures]
+        assert kinds == ["TookTooLong", "EndedProcess", "TookTooLong"]
         assert sorted(answer.session.program.skip) == [[0, 1], [0, 2], [0, 3]]
 
 
@@ -182,7 +189,8 @@ def test_nothing_outlives_the_forking_process(tmp_path):
         session = process.process.pid
         with _answer(process, _function("    return 1", arguments="*args")) as answer:
             assert answer() == 1 and len(_session(session)) == 2
-        with pytest.raises(TookTooLong), _answer(process, "import time\ndef split_heads(x, h):\n    time.sleep(100)") as answer:
+        hangs = "import time\ndef split_heads(x, h):\n    time.sleep(100)"
+        with pytest.raises(TookTooLong), _answer(process, hangs) as answer:
             answer(torch.ones(1), 1)
     for _ in range(50):
         if not _session(session):
@@ -194,10 +202,10 @@ def test_nothing_outlives_the_forking_process(tmp_path):
 def _session(leader):
     """Living processes of this session."""
     found = []
-    for entry in Path("/proc").iterdir():
+    for entry in Path("/proc").glob("[0-9]*"):
         try:
-            state, _, _, session = (entry / "stat").read_text().rpartition(") ")[2].split()[:4] if entry.name.isdigit() else ("Z",) * 4
-        except OSError:
+            state, _, _, session = (entry / "stat").read_text().rpartition(") ")[2].split()[:4]
+        except OSError:  # it has ended meanwhile
             continue
         if state != "Z" and int(session) == leader:
             found.append(int(entry.name))
@@ -218,7 +226,8 @@ def test_no_exercise_lies_in_what_is_granted():
     assert any(path.name == "exercises" for path in hidden)
     for place in starting._readable():
         for path in sandbox.without(place, hidden):
-            assert not any(path == secret or path in secret.parents or secret in path.parents for secret in hidden)
+            near = {path, *path.parents}
+            assert not any(secret in near or path in secret.parents for secret in hidden)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="for ordinary users")

@@ -25,10 +25,11 @@ def _through(line, value):
 
 
 @pytest.mark.parametrize("tensor", [
-    torch.randn(2, 3), torch.randn(2, 3, dtype=torch.float64).T, torch.randn(2, 5, 36)[..., 12:24], torch.tensor(3),
-    torch.zeros(0, 3), torch.ones(1).expand(3, 4), torch.tensor([True, False]), torch.randn(3, 2).to(torch.bfloat16),
-    torch.randn(4, dtype=torch.complex64).conj(), torch.randn(2, 3).transpose(0, 1).requires_grad_()],
-    ids=["plain", "transposed", "slice", "scalar", "empty", "expanded", "bool", "bfloat16", "conjugate", "gradient"])
+    torch.randn(2, 3), torch.randn(2, 3, dtype=torch.float64).T, torch.randn(2, 5, 36)[..., 12:24],
+    torch.tensor(3), torch.zeros(0, 3), torch.ones(1).expand(3, 4), torch.tensor([True, False]),
+    torch.randn(3, 2).to(torch.bfloat16), torch.randn(4, dtype=torch.complex64).conj(),
+    torch.randn(2, 3).transpose(0, 1).requires_grad_()],
+    ids="plain transposed slice scalar empty expanded bool bfloat16 conjugate gradient".split())
 def test_a_tensor_arrives_with_its_strides(line, tensor):
     found = _through(line, tensor)
     assert torch.equal(found, tensor) and found.dtype == tensor.dtype
@@ -40,7 +41,8 @@ def test_a_large_view_of_a_small_part_is_sent_as_the_part(line):
     assert torch.equal(_through(line, part), torch.zeros(3))
 
 
-@pytest.mark.parametrize("value", [None, True, 3, -2.5, "text", (1, [2, (3,)]), {"a": 1, 2: "b"}, [], (), 2**70, torch.float16, Float(2.5)])
+@pytest.mark.parametrize("value", [
+    None, True, 3, -2.5, "text", (1, [2, (3,)]), {"a": 1, 2: "b"}, [], (), 2**70, torch.float16, Float(2.5)])
 def test_plain_data_arrives(line, value):
     found = _through(line, value)
     assert found == value and type(found) is type(value)
@@ -70,9 +72,11 @@ def _tensor(**changes):
 
 
 @pytest.mark.parametrize("text, memory", [
-    ("{", b""), ("[" * 100_000, b""), ("9" * 10_000, b""), (_tensor(), b""), (_tensor(bytes=-8), b""), (_tensor(tensor="object"), bytes(8)),
+    ("{", b""), ("[" * 100_000, b""), ("9" * 10_000, b""), (_tensor(), b""), (_tensor(bytes=-8), b""),
+    (_tensor(tensor="object"), bytes(8)),
     (_tensor(shape=[4]), bytes(8)), (_tensor(strides=[-1]), bytes(8)), (_tensor(offset=1), bytes(8)),
-    (_tensor(shape=[10**12], strides=[0]), bytes(8)), (_tensor(shape=[1] * 40, strides=[1] * 40), bytes(8)), (_tensor(shape="no"), bytes(8)),
+    (_tensor(shape=[10**12], strides=[0]), bytes(8)), (_tensor(shape=[1] * 40, strides=[1] * 40), bytes(8)),
+    (_tensor(shape="no"), bytes(8)),
     ({"dict": [[[], 1]]}, b""), ({"dict": 3}, b""), (None, b"left over")])
 def test_what_is_no_message_is_refused(line, text, memory):
     text = (text if isinstance(text, str) else json.dumps(text)).encode()
