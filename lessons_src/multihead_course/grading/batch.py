@@ -132,15 +132,16 @@ def _grade(todo: Sequence[Task], marks: Marks, parts: Mapping[str, Released], hi
           Judges(min(jobs, len(todo)), forking.control, limits, parts, seeds) as judges):
         marks.guards = forking.guards()
         say(_about_guards(marks.guards, unguarded))
-        started = saved = said = time.monotonic()
+        saved = said = time.monotonic()
         for done, (task, record) in enumerate(judges.judge(todo), 1):
             record.digest = record.digest or task.digest
             marks.students.setdefault(task.student, {})[task.lesson] = record
             now = time.monotonic()
+            started = now if done == 1 else started  # before the first, everything had to start
             if now - said > SAY_EVERY or done == len(todo):
                 said = now
-                left = round((now - started) / done * (len(todo) - done))
-                say(f"graded {done} of {len(todo)}, about {left} s left")
+                left = (now - started) / max(done - 1, 1) * (len(todo) - done)
+                say(f"graded {done} of {len(todo)}" + (f", about {round(left)} s left" if done > 1 else ""))
             if now - saved > SAVE_EVERY:
                 marks.save()
                 saved = time.monotonic()

@@ -12,7 +12,7 @@ import re
 import stat
 import symtable
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -229,7 +229,6 @@ class Submission:
 
     cells: Sequence[Cell]
     release: Released
-    notes: list[str] = field(default_factory=list)
 
     @cached_property
     def own(self) -> list[Cell]:

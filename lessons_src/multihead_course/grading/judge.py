@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 
 from multihead_course.grading import handed_in, wire
+from multihead_course.grading.forking import ForkingProcessGone
 from multihead_course.grading.handed_in import Cell, NeedsAPerson, Released, Submission
 from multihead_course.grading.marks import (
     BY_HAND, FAILED, NEEDS_A_PERSON, NOT_ATTEMPTED, PASSED, Mark, Record,
 )
-from multihead_course.grading.forking import ForkingProcessGone
 from multihead_course.grading.remote import Failure, Program, RemoteAnswer, Session
 from multihead_course.grading.sandbox import Limits
 from multihead_lessons import exercises
@@ -30,7 +30,7 @@ def judge(control: socket.socket, limits: Limits, release: Released, folder: Pat
     file, notes = "", []
     try:
         path, notes = handed_in.the_notebook(folder, lesson)
-        file = path.name
+        file = path.relative_to(folder).as_posix()
         submission = Submission(handed_in.read(path), release)
         with Session(control, limits, _program(submission)) as session:
             marks = {name: _exercise(session, submission, name, seed) for name in release.exercises}
@@ -121,8 +121,8 @@ def _not_found(submission: Submission, program: Program, name: str, failures: li
     own = [failure for failure in failures if failure.label == _label(program, cell)]
     if any(failure.kind == "LibraryMissing" for failure in own):
         return Mark(FAILED, 0, most, f"this uses the library's own {name}; write it yourself.", "library")
-    if any(failure.refused for failure in own):
-        return Mark(NEEDS_A_PERSON, None, most, _asks_too_much(own[0]))
+    if refused := next((failure for failure in own if failure.refused), None):
+        return Mark(NEEDS_A_PERSON, None, most, _asks_too_much(refused))
     if own:
         return Mark(FAILED, 0, most, f"there is no {name}, because its cell fails: {own[0]}", "cell fails")
     if cell and name not in cell.binds and cell.binds:

@@ -162,7 +162,7 @@ def write(path: Path, text: str, private: bool = False) -> None:
     """Replaces a file in one step, so that nobody ever sees a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    draft.touch(0o600 if private else 0o666)
     draft.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
-    if private:
-        draft.chmod(0o600)
     os.replace(draft, path)

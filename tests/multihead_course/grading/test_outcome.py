@@ -11,7 +11,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from submissions import LESSON, course_folder, honest
+from submissions import (
+    LESSON, SPLIT_WRONG, cell_of, course_folder, hand_in, honest, solved, source, with_cell,
+)
 
 from multihead_course import cli
 from multihead_course.grading import export as exporting
@@ -220,6 +222,9 @@ def test_the_hand_over_fills_nbgraders_gradebook(marks, tmp_path, monkeypatch):
     course = course_folder(tmp_path / "course")
     for record in (marks.students["ada"][LESSON], marks.students["emmy"][LESSON]):
         record.exercises["predict_strides"] = _mark("passed", 3, 3)
+    marks.students["ada"][LESSON].notebook = "deep/final.ipynb"
+    notebook = with_cell(solved(split_heads=SPLIT_WRONG["list"]), "def helper():\n    pass", before="copies")
+    hand_in(course, "ada", notebook, "deep/final.ipynb")
     marks.save()
     for score in (None, 1):
         sentences = hand_over(marks.folder, course)
@@ -234,7 +239,11 @@ def test_the_hand_over_fills_nbgraders_gradebook(marks, tmp_path, monkeypatch):
                              "layout_bug": (None, score, score is None)}
             grades["layout_bug"].manual_score, grades["layout_bug"].needs_manual_grade = 1, False
             gradebook.db.commit()
-    assert "emmy / 03_the_4d_pipeline: there is no readable notebook" in sentences[1]
+    assert "emmy / 03_the_4d_pipeline: there is no readable notebook" in sentences[0]
+    shown = json.loads((course / "autograded" / "ada" / LESSON / f"{LESSON}.ipynb").read_text())
+    assert "list(x.chunk(h, dim=-1))" in source(cell_of(shown, "split_heads"))
+    assert "you <split> & forgot" in cell_of(shown, "grade_split_heads")["outputs"][0]["text"]
+    assert [source(cell) for cell in shown["cells"]].count("def helper():\n    pass") == 1
 
 
 @pytest.mark.slow
