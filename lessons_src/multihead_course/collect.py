@@ -5,7 +5,7 @@ import csv
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from multihead_course.grading import handed_in
@@ -25,11 +25,15 @@ STUDENT_ID = re.compile(r"\w[\w.@' -]{0,99}")  # it becomes the name of a folder
 
 @dataclass(frozen=True)
 class Student:
-    """A row of a roster. `names` are as `squashed` leaves them; `number` is the hand-in system's."""
+    """A row of a roster. `names` are as `squashed` leaves them; `number` is the hand-in system's.
+
+    row: the whole row, by the names of its columns
+    """
 
     id: str
     names: frozenset[str]
     number: str
+    row: Mapping[str, str] = field(hash=False)
 
 
 @dataclass
@@ -88,6 +92,8 @@ def read_roster(path: Path) -> list[Student]:
         raise ValueError(f"{path.name} has no column for students' ids: it needs one of "
                          f"{', '.join(COLUMNS['id'])}, and has {', '.join(header) or 'none'}.")
     students = [student for student in map(_student, rows) if student.id]  # Canvas has a row for the points
+    if not students:
+        raise ValueError(f"{path.name} has no students: no row has an id.")
     ids = [student.id.casefold() for student in students]
     for student in students:
         if not STUDENT_ID.fullmatch(student.id):
@@ -98,11 +104,12 @@ def read_roster(path: Path) -> list[Student]:
 
 
 def _student(row: Mapping[str, str | None]) -> Student:
-    value = {key: next(filter(None, ((row.get(name) or "").strip() for name in names)), "")
+    row = {name: value or "" for name, value in row.items() if name is not None}
+    value = {key: next(filter(None, (row.get(name, "").strip() for name in names)), "")
              for key, names in COLUMNS.items()}
     first, last = squashed(value["first"]), squashed(value["last"])
     names = {first + last, last + first, squashed(value["name"])} - {""}
-    return Student(value["id"], frozenset(names), value["number"])
+    return Student(value["id"], frozenset(names), value["number"], row)
 
 
 # Whose is it?

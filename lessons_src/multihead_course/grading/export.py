@@ -8,12 +8,12 @@ import csv
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from multihead_course.collect import COLUMNS
-from multihead_course.grading.marks import Marks, number, write
+from multihead_course.collect import Student, read_roster
+from multihead_course.grading.marks import Mark, Marks, number, write
 
 FORMATS = ("plain", "json", "canvas", "moodle", "nbgrader")
 # By these a student is known there.
@@ -32,11 +32,11 @@ def export(folder: Path, form: str, roster: Path | None = None,
     if form == "canvas" and roster is None:
         raise ValueError("Canvas knows students by numbers of its own: export the gradebook there, and give "
                          "that file as --roster.")
-    rows = _roster(roster) if roster else None
-    made = {"plain": _plain, "json": _json, "canvas": _canvas, "moodle": _moodle}[form](marks, rows)
+    students = read_roster(roster) if roster else None
+    made = {"plain": _plain, "json": _json, "canvas": _canvas, "moodle": _moodle}[form](marks, students)
     path = out or folder / "export" / f"{form}.{'json' if form == 'json' else 'csv'}"
     write(path, made)
-    return path, _left_out(marks, rows)
+    return path, _left_out(marks, students)
 
 
 def _rows(marks: Marks) -> list[dict]:
@@ -48,16 +48,20 @@ def _rows(marks: Marks) -> list[dict]:
             for name, mark in group.items()]
 
 
-def _plain(marks: Marks, roster: Sequence[Mapping[str, str]] | None) -> str:
+def _plain(marks: Marks, roster: Sequence[Student] | None) -> str:
     header = ("student", "lesson", "name", "kind", "state", "points", "max_points", "misconception")
-    rows = _rows(marks)
-    if roster is not None:
-        rows = [row for row in rows if row["student"] in {_id(student) for student in roster}]
+    wanted = _wanted(roster)
+    rows = [row for row in _rows(marks) if wanted is None or row["student"] in wanted]
     return _csv(header, [[row[key] for key in header] for row in rows])
 
 
-def _json(marks: Marks, roster: Sequence[Mapping[str, str]] | None) -> str:
-    wanted = None if roster is None else {_id(student) for student in roster}
+def _wanted(roster: Sequence[Student] | None) -> set[str] | None:
+    """The students whose marks are wanted; None for everybody."""
+    return None if roster is None else {student.id for student in roster}
+
+
+def _json(marks: Marks, roster: Sequence[Student] | None) -> str:
+    wanted = _wanted(roster)
     students: dict[str, dict] = {}
     for student, lesson, record in marks.records():
         if wanted is None or student in wanted:
@@ -70,11 +74,12 @@ def _without_notes(mark: Mark) -> dict:
     return {key: value for key, value in asdict(mark).items() if key != "notes"}
 
 
-def _canvas(marks: Marks, roster: Sequence[Mapping[str, str]]) -> str:
+def _canvas(marks: Marks, roster: Sequence[Student]) -> str:
     """A column for each lesson's exercises, named as the roster names the assignment, number and all."""
     lessons = sorted(marks.lessons)
-    known = [name for name in CANVAS_COLUMNS if name in roster[0]]
-    names = [next((name for name in roster[0] if _is_column_of(lesson, name)), lesson) for lesson in lessons]
+    columns = roster[0].row
+    known = [name for name in CANVAS_COLUMNS if name in columns]
+    names = [next((name for name in columns if _is_column_of(lesson, name)), lesson) for lesson in lessons]
     possible = [number(_possible(marks, lesson)) for lesson in lessons]
     first = ["    Points Possible", *[""] * (len(known) - 1), *possible]
     return _csv([*known, *names], [first, *_student_rows(marks, roster, known)])
@@ -84,18 +89,17 @@ def _is_column_of(lesson: str, name: str) -> bool:
     return re.fullmatch(rf"{re.escape(lesson)}( \(\d+\))?", name) is not None
 
 
-def _moodle(marks: Marks, roster: Sequence[Mapping[str, str]] | None) -> str:
+def _moodle(marks: Marks, roster: Sequence[Student] | None) -> str:
     """A column for each lesson's exercises. Without a roster the students' ids are taken to be user names."""
-    students = [{"Username": student} for student in sorted(marks.students)] if roster is None else roster
-    known = [name for name in MOODLE_COLUMNS if students and name in students[0]]
-    return _csv([*known, *sorted(marks.lessons)], _student_rows(marks, students, known))
+    if roster is None:
+        roster = [Student(student, frozenset(), "", {"Username": student}) for student in sorted(marks.students)]
+    known = [name for name in MOODLE_COLUMNS if roster and name in roster[0].row]
+    return _csv([*known, *sorted(marks.lessons)], _student_rows(marks, roster, known))
 
 
-def _student_rows(marks: Marks, students: Sequence[Mapping[str, str]],
-                  known: Sequence[str]) -> list[list[str]]:
-    return [[*(student[name] for name in known),
-             *(_total(marks, _id(student), lesson) for lesson in sorted(marks.lessons))]
-            for student in students if _id(student)]
+def _student_rows(marks: Marks, students: Sequence[Student], known: Sequence[str]) -> list[list[str]]:
+    return [[*(student.row[name] for name in known),
+             *(_total(marks, student.id, lesson) for lesson in sorted(marks.lessons))] for student in students]
 
 
 def _total(marks: Marks, student: str, lesson: str) -> str:
@@ -120,20 +124,7 @@ def _csv(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return page.getvalue()
 
 
-def _roster(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = [{str(name): value or "" for name, value in row.items()} for row in csv.DictReader(file)]
-    if not rows or not any(name in rows[0] for name in COLUMNS["id"]):
-        raise ValueError(f"{path.name} has no students, or no column for their ids: it needs one of "
-                         f"{', '.join(COLUMNS['id'])}.")
-    return rows
-
-
-def _id(student: Mapping[str, str]) -> str:
-    return next((student[name].strip() for name in COLUMNS["id"] if student.get(name, "").strip()), "")
-
-
-def _left_out(marks: Marks, roster: Sequence[Mapping[str, str]] | None) -> list[str]:
+def _left_out(marks: Marks, roster: Sequence[Student] | None) -> list[str]:
     """A sentence for every mark that a person must give, and for everybody who is on one list only."""
     sentences = marks.for_a_person()
     waiting = sum(not mark.settled for _, _, record in marks.records() for mark in record.questions.values())
@@ -141,7 +132,7 @@ def _left_out(marks: Marks, roster: Sequence[Mapping[str, str]] | None) -> list[
         sentences.append(f"{waiting} free answers are for manual grading; the columns of lessons hold the "
                          "exercises alone.")
     if roster is not None:
-        known, marked = {_id(student) for student in roster} - {""}, set(marks.students)
+        known, marked = {student.id for student in roster}, set(marks.students)
         sentences += [f"{student} has marks and is not in the roster" for student in sorted(marked - known)]
         sentences += [f"{student} is in the roster and has no marks" for student in sorted(known - marked)]
     return sentences

@@ -155,9 +155,13 @@ def test_moodle_with_and_without_a_roster(marks, tmp_path):
     assert _table(export(marks.folder, "moodle")[0]) == [["Username", LESSON], ["ada", "2.5"], ["emmy", ""]]
 
 
-def test_a_roster_that_is_none_is_named(marks, tmp_path):
-    (tmp_path / "roster.csv").write_text("color,size\nblue,3\n")
-    with pytest.raises(ValueError, match="roster.csv has no students, or no column for their ids"):
+@pytest.mark.parametrize("content, complaint", [
+    ("color,size\nblue,3\n", "has no column for students' ids"),
+    ("Username,size\n,3\n", "has no students: no row has an id"),
+    ("Username\nada\nAda\n", "two students have the id")])
+def test_a_roster_that_is_none_is_named(content, complaint, marks, tmp_path):
+    (tmp_path / "roster.csv").write_text(content)
+    with pytest.raises(ValueError, match=f"roster.csv.*{complaint}"):
         export(marks.folder, "moodle", tmp_path / "roster.csv")
 
 
