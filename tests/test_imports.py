@@ -1,5 +1,6 @@
 """Imports flow one way: multihead_course -> multihead_lessons -> multihead -> torch."""
 import ast
+import subprocess
 import sys
 
 import pytest
@@ -33,9 +34,21 @@ def test_direction(package):
         assert not foreign, f"{path.relative_to(ROOT)} must not import {sorted(foreign)}"
 
 
+def test_nothing_is_imported_or_named_in_vain():
+    done = subprocess.run([sys.executable, "-m", "ruff", "check", "--no-cache", "--output-format=concise",
+                           "lessons_src", "tests"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("package", ["multihead"])
 def test_mathematics_does_not_print(package):
     for path in (PACKAGES / package).rglob("*.py"):
         calls = [node.func.id for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
                  if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
         assert "print" not in calls, path.name
+
+
+@pytest.mark.parametrize("lesson", ["lesson00", "lesson06"])
+def test_a_lesson_without_matplotlib_figures_does_not_load_matplotlib(lesson):
+    code = f"import sys; from multihead_lessons import {lesson}; print('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

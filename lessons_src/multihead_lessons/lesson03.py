@@ -3,13 +3,12 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import multihead as mh
 from multihead_lessons import provenance, svg
 from multihead_lessons.explorer import Choice, Explorer, Slider, within
-from multihead_lessons.provenance import CELL_HEIGHT, CELL_WIDTH, Source
+from multihead_lessons.provenance import CELL_WIDTH, Source
 from multihead_lessons.quiz import Option, Quiz
 from multihead_lessons.style import HEAD_COLORS
 from multihead_lessons.svg import Picture

@@ -11,7 +11,7 @@ import multihead as mh
 from multihead_lessons import provenance, svg
 from multihead_lessons.explorer import Explorer, Slider
 from multihead_lessons.plane import arrow
-from multihead_lessons.provenance import CELL_HEIGHT, CELL_WIDTH, TINT, Source
+from multihead_lessons.provenance import CELL_WIDTH, TINT, Source
 from multihead_lessons.quiz import Option, Quiz
 from multihead_lessons.stored_relations import HEADS, WIDTHS, stored_layer
 from multihead_lessons.style import HEAD_COLORS

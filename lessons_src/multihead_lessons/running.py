@@ -96,9 +96,9 @@ def call(function: Callable[[], Any], inputs: Any, library: Iterable[Any] = ()) 
 
 
 def differentiable(value: Any) -> bool:
-    """Whether some tensor in a result requires a gradient."""
+    """Whether a result requires a gradient; of several, the first: maps beside an output may be detached to be drawn."""
     if isinstance(value, (tuple, list)):
-        return any(map(differentiable, value))
+        return bool(value) and differentiable(value[0])
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 import base64
 import html
 import io
+from typing import TYPE_CHECKING
 
 from IPython.display import HTML, display
-from matplotlib import colormaps
-from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 
 from multihead_lessons import svg
 from multihead_lessons.svg import Picture
+
+if TYPE_CHECKING:  # most lessons draw no Matplotlib figure, and it takes 28 MB of a kernel
+    from matplotlib.figure import Figure
 
 PARCHMENT = "#fcf0db"
 NAVY = "#1b2a4e"
@@ -35,9 +36,9 @@ HEAD_COLORS = [
     "#a70c70",  # plum
 ]
 
-WEIGHT_MAP = "viridis"  # attention weights, 0 to 1
-SIGNED_MAP = "PuOr"     # values with a sign, the same range on both sides of 0
-WEIGHT_COLORS = [to_hex(colormaps[WEIGHT_MAP](level / 15)) for level in range(16)]
+# Attention weights from 0 to 1: sixteen steps of Matplotlib's viridis.
+WEIGHT_COLORS = ["#440154", "#481a6c", "#472f7d", "#414487", "#39568c", "#31688e", "#2a788e", "#23888e",
+                 "#1f988b", "#22a884", "#35b779", "#54c568", "#7ad151", "#a5db36", "#d2e21b", "#fde725"]
 
 PIXELS_PER_INCH = 96  # CSS; so a point of text is a point at the size shown
 

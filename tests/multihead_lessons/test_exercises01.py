@@ -137,6 +137,16 @@ def in_numpy(q, k, v, mask=None):
     return torch.tensor(weights @ v, dtype=dtype), torch.tensor(weights, dtype=dtype)
 
 
+def through_detached_weights(q, k, v, mask=None):
+    weights = plain(q, k, v, mask)[1]
+    return weights.detach() @ v, weights
+
+
+def weights_to_draw(q, k, v, mask=None):
+    out, weights = plain(q, k, v, mask)
+    return out, weights.detach()
+
+
 class Layer(torch.nn.Module):
     def forward(self, q, k, v, mask=None):
         return plain(q, k, v, mask)
@@ -147,7 +157,7 @@ def torchs_own(q, k, v, mask=None):
 
 
 RIGHT = [plain, by_einsum, by_einops, by_folding, by_loops, by_vmap, additive, scaled_first, in_float64, renormalized,
-         by_hand, on_all_four_axes, Layer(), torchs_own]
+         by_hand, on_all_four_axes, weights_to_draw, Layer(), torchs_own]
 
 
 def test_right_attention_in_every_style_passes():
@@ -224,8 +234,9 @@ def test_wrong_attention_in_a_strangers_style_is_named():
     (lambda q, k, v, mask=None: plain(F.dropout(q, 0.1), k, v, mask), "random stream"),
     (lambda q, k, v, mask=None: mh.attention(q, k, v, mask), "library's own attention"),
     (in_numpy, "no gradient flows back"),
+    (through_detached_weights, "no gradient flows back"),
 ], ids=["nothing", "three things", "no mask", ".T", "1 - mask", "if mask", "float", "NaN", "shape", "numpy", "dropout",
-        "library", "through numpy"])
+        "library", "through numpy", "detached weights"])
 def test_other_answers_are_described(answer, words):
     assert words in sentence("attention", answer)
 
@@ -367,7 +378,7 @@ def test_right_ranks_pass():
         return torch.linalg.matrix_rank(patterns.flatten(1).mT @ maps.flatten(1))
 
     def kron(patterns, maps):
-        (h, T, _), d = patterns.shape, maps.shape[-1]
+        (_, T, _), d = patterns.shape, maps.shape[-1]
         L = sum(torch.kron(a, m.T.contiguous()) for a, m in zip(patterns, maps))
         return int(torch.linalg.matrix_rank(L.reshape(T, d, T, d).permute(0, 2, 1, 3).reshape(T * T, d * d)))
 

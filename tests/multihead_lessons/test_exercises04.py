@@ -1,5 +1,6 @@
 """Banks of lesson 04: right answers in many styles pass, every mistake in joining, summing and building is named."""
 import math
+from dataclasses import replace
 
 import einops
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 
 import multihead as mh
 from multihead_lessons.exercises import examine, exercises
+from multihead_lessons.exercises.examining import examine_exercise
 from multihead_lessons.exercises.lesson04 import MultiHeadAttention as Reference
 from multihead_lessons.exercises.lesson04 import Variant, merge_picture
 
@@ -557,12 +559,30 @@ class UntransposedTensors(Fused):
         return (scores.softmax(-1) @ v).transpose(1, 2).reshape(B, T, C) @ self.out.weight
 
 
+class OutputTransposed(Plain):
+    def __init__(self, d_model, h):
+        super().__init__(d_model, h)
+        self.w_o.forward = lambda joined: joined @ self.w_o.weight
+
+
+class AddsItsInput(Plain):
+    def forward(self, x, mask=None):
+        return x + super().forward(x, mask)
+
+
+class ScaledByTokens(Plain):
+    def attend(self, q, k, v, mask):
+        scores = q @ k.mT / math.sqrt(k.shape[2])
+        return (scores if mask is None else scores.masked_fill(~mask, -math.inf)).softmax(-1) @ v
+
+
 @pytest.mark.parametrize("answer, slug", [
     (SlicesFirst, "sliced input"), (ListOfHeads, "not registered"), (ListOfLayers, "not registered"),
     (OutputKeptAsATensor, "not registered"), (ForgetsTheOutputLayer, "no W_O"), (HasNoOutputLayer, "no way in"), (AddsHeads, "narrow output"),
     (ThrowsTheFilledScoresAway, "mask ignored"), (TinyFill, "blocked scores at 0"), (OppositeSdpa, "mask inverted"),
     (TimeFirst, "over the batch"), (WithBiases, "biases"), (ActiveDropout, "random"), (DropoutInSdpa, "random"),
-    (UntransposedTensors, "transposed weights")], ids=lambda value: getattr(value, "__name__", value))
+    (UntransposedTensors, "transposed weights"), (OutputTransposed, "w_o transposed"), (AddsItsInput, "residual"),
+    (ScaledByTokens, "scale by T")], ids=lambda value: getattr(value, "__name__", value))
 def test_wrong_layers_in_a_strangers_style_are_named(answer, slug):
     assert examine("MultiHeadAttention", answer).misconception == slug
 
@@ -631,6 +651,14 @@ class WithoutSuper(nn.Module):
         self.w_q = nn.Linear(d_model, d_model, bias=False)
 
 
+def filled_with(number):
+    class Filled(Plain):
+        def attend(self, q, k, v, mask):
+            scores = q @ k.mT / math.sqrt(self.d_k)
+            return (scores if mask is None else scores.masked_fill(~mask, number)).softmax(-1) @ v
+    return Filled
+
+
 class Shifted(Plain):
     def forward(self, x, mask=None):
         return super().forward(x, mask).roll(1, dims=1)
@@ -649,13 +677,22 @@ class EachTokenAlone(Plain):
     (ChangesX, "changes the tensor that it is given"),
     (WithoutSuper, "raises AttributeError: cannot assign module before Module.__init__() call"),
     (Shifted, "the values are not"),
+    (filled_with(-5.0), "a blocked key still has a say"),
+    (filled_with(1e9), "a blocked key still has a say"),
     (TorchsModuleTimeFirst, "sequences look at one another"),
     (EachTokenAlone, "tokens never meet"),
     (lambda d_model, h: None, "builds no nn.Module"),
     (3, "must be a class or a function"),
-], ids=["no divisor", "if mask", "wide w_o", "float32", "changes x", "no super", "shifted", "time-first module", "each token alone", "None", "3"])
+], ids=["no divisor", "if mask", "wide w_o", "float32", "changes x", "no super", "shifted", "filled with -5", "filled with 1e9", "time-first module", "each token alone", "None", "3"])
 def test_other_layers_are_described(answer, words):
     assert words in sentence("MultiHeadAttention", answer)
+
+
+def test_an_answer_that_raises_in_a_probe_is_described_all_the_same():
+    def probe(answer, generator):
+        raise RuntimeError("the answer cannot take this input")
+    exercise = replace(exercises()["MultiHeadAttention"], probes=(probe,))
+    assert "the values are not" in examine_exercise(exercise, Shifted).message
 
 
 def test_a_stub_is_not_attempted_yet():

@@ -39,8 +39,7 @@ def test_states_of_the_pipeline_explorer():
         picture = lesson03.draw_pipeline(**state)
         if number % 5 == 0:  # measuring text is slow
             check_picture(picture)
-        B, T, h = state["B"], state["T"], state["h"]
-        assert f"{B * h:,} maps" in picture.status
+        assert f"{state['B'] * state['h']:,} maps" in picture.status
 
 
 @pytest.mark.parametrize("B, T, d_model, h", [(2, 4, 768, 12), (1, 4, 48, 4), (2, 1, 48, 4), (2, 3, 8, 1)])

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
+from matplotlib import colormaps
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex, to_rgb
@@ -16,7 +17,7 @@ from matplotlib.text import Text
 
 from multihead_lessons.poster import D_K, LANES, POSTER_ALT, SENTENCE, SHARPNESS
 from multihead_lessons.poster import lane_patterns, poster, save_poster
-from multihead_lessons.style import HEAD_COLORS, NAVY, PARCHMENT
+from multihead_lessons.style import HEAD_COLORS, NAVY, PARCHMENT, WEIGHT_COLORS
 
 SHOWN, BORDER = 760, 8  # pixels
 SYNTAX, POSITION, COREFERENCE, TOPIC = range(4)
@@ -288,3 +289,7 @@ def test_head_colors_differ_for_every_vision(vision, count, floor):
 def test_head_colors_are_seen_on_paper_and_on_the_dark_page(paper, least):
     for color in HEAD_COLORS:
         assert contrast(to_rgb(color), to_rgb(paper)) >= least
+
+
+def test_weight_colors_are_those_of_viridis():
+    assert [to_hex(colormaps["viridis"](step / 15)) for step in range(16)] == WEIGHT_COLORS

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from multihead.relations import Task, evaluate, floor
+from multihead.relations import evaluate, floor
 from multihead_lessons import stored_relations as stored
 from multihead_lessons.stored_relations import (
     CASES, HEADS, PATH, TWO, WIDTHS, Case, stored_errors, stored_layer,

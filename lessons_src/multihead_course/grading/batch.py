@@ -15,7 +15,7 @@ from pathlib import Path
 from multihead_course.grading import handed_in, sandbox
 from multihead_course.grading.handed_in import Released
 from multihead_course.grading.judges import Judges, Task
-from multihead_course.grading.marks import Marks, Record, changes
+from multihead_course.grading.marks import Marks, changes
 from multihead_course.release import released
 
 SAVE_EVERY = 5.0  # seconds
@@ -132,12 +132,13 @@ def _grade(todo: Sequence[Task], marks: Marks, parts: Mapping[str, Released], hi
           Judges(min(jobs, len(todo)), forking.control, limits, parts, seeds) as judges):
         marks.guards = forking.guards()
         say(_about_guards(marks.guards, unguarded))
-        saved = said = time.monotonic()
+        saved = said = started = time.monotonic()
         for done, (task, record) in enumerate(judges.judge(todo), 1):
             record.digest = record.digest or task.digest
             marks.students.setdefault(task.student, {})[task.lesson] = record
             now = time.monotonic()
-            started = now if done == 1 else started  # before the first, everything had to start
+            if done == 1:  # before that, everything had to start
+                started = now
             if now - said > SAY_EVERY or done == len(todo):
                 said = now
                 left = (now - started) / max(done - 1, 1) * (len(todo) - done)

@@ -16,7 +16,6 @@ from typing import Any
 
 PASSED, FAILED, NOT_ATTEMPTED = "passed", "failed", "not attempted"
 BY_HAND, NEEDS_A_PERSON = "for manual grading", "needs a person"
-STATES = (PASSED, FAILED, NOT_ATTEMPTED, BY_HAND, NEEDS_A_PERSON)
 FORMAT = 1
 
 

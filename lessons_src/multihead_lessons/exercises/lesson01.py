@@ -32,8 +32,9 @@ def _draw_attention(generator: torch.Generator) -> list[Case]:
         """Every row allows a key and blocks one."""
         order = torch.rand(*shape, generator=generator).argsort(-1)  # [..., T_k]
         return order < torch.randint(1, shape[-1], (*shape[:-1], 1), generator=generator)
-    views = tuple(normal(generator, B, T, h * d).unflatten(-1, (h, d)).transpose(1, 2).requires_grad_()
+    views = tuple(normal(generator, B, T, h * d).unflatten(-1, (h, d)).transpose(1, 2)
                   for T, d in sizes)  # each [B, h, T, d]
+    views[0].requires_grad_()  # q alone: its gradient has to come through the weights
     for_each_head = {"mask": mask(B, h, T_q, T_k)}
     low = inputs(B, h, sizes=even_root, dtype=torch.float64)
     low[0][..., 0], low[1][..., 0] = 24.0, -24.0  # every score 288 lower: softmax does not care, a fill of -100 does
@@ -45,7 +46,7 @@ def _draw_attention(generator: torch.Generator) -> list[Case]:
         Case(low, for_each_head, about="one mask for each head, float64 numbers, and scores far below 0"),
         Case((*inputs(B), mask(T_q, T_k)), about="three axes, [B, T, d]"),
         Case(inputs(), about="two axes, [T, d]"),
-        Case(views, about="inputs that are transposed views and require a gradient"),
+        Case(views, about="inputs that are transposed views, and a q that requires a gradient"),
     ]
 
 

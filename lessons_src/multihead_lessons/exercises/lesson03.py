@@ -6,7 +6,7 @@ from functools import partial
 import torch
 
 import multihead as mh
-from multihead_lessons.exercises.bank import Case, Exercise, Misconception, addresses, normal
+from multihead_lessons.exercises.bank import Case, Exercise, Misconception, normal
 from multihead_lessons.provenance import Source, comparison
 
 # split_heads

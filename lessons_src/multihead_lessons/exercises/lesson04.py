@@ -249,7 +249,7 @@ def _draw_module(generator: torch.Generator) -> list[Case]:
 class Variant(nn.Module):
     """MultiHeadAttention with its choices open: each keyword makes one mistake."""
 
-    def __init__(self, d_model, h, *, reads="own", bias=False, turned=False, split="runs", axis="time",
+    def __init__(self, d_model, h, *, reads="own", bias=False, turned=(), split="runs", axis="time",
                  scale="sqrt d_k", softmax=-1, mask="blocks", maps="own", merge="transposed", out="w_o"):
         super().__init__()
         if d_model % h:
@@ -270,11 +270,11 @@ class Variant(nn.Module):
         keep = self.merge == "reshape" or self.split == "kept"
         joined = (heads if keep else heads.transpose(1, 2)).reshape(x.shape)  # [B, T, d_model]
         y = joined if self.out == "none" else self.linear(self.w_o, joined)  # [B, T, d_model]
-        y = y / self.h if self.out == "averaged" else y
+        y = y / self.h if self.out == "averaged" else y + x if self.out == "residual" else y
         return y.transpose(0, 1) if self.axis == "batch" else y
 
     def linear(self, w, x):
-        weight = w.weight.T if self.turned else w.weight
+        weight = w.weight.T if any(w is getattr(self, name) for name in self.turned) else w.weight
         if self.reads == "sliced" and w is not self.w_o:
             own = torch.ones(self.h, self.d_k, self.d_k, dtype=weight.dtype)
             weight = weight * torch.block_diag(*own)
@@ -293,7 +293,8 @@ class Variant(nn.Module):
                 "kept": lambda: z.reshape(B, T, self.h, self.d_k)}[self.split]()
 
     def weights(self, products, mask):
-        scales = {"d_model": math.sqrt(self.h * self.d_k), "none": 1, "after": 1, "d_k": self.d_k}
+        scales = {"d_model": math.sqrt(self.h * self.d_k), "none": 1, "after": 1, "d_k": self.d_k,
+                  "T": math.sqrt(products.shape[-1]), "h": math.sqrt(self.h)}
         scores = products / scales.get(self.scale, math.sqrt(self.d_k))  # [B, h, T, T]
         if self.mask == "causal" or self.mask == "causal instead" and mask is not None:
             mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
@@ -342,6 +343,27 @@ def sees(answer, generator):
     if not torch.allclose(seen(x), seen(other_sequences)):
         return LOOKS_ACROSS
     return LOOKS_AT_NONE if torch.allclose(seen(x), seen(other_tokens)) else None
+
+
+BLOCKED_IS_SEEN = (
+    "In your layer a blocked key still has a say: when its token changes, so does the output at the others. Blocked "
+    "scores must become -inf, or at least -1e9, before the softmax.")
+
+
+def leaks(answer, generator):
+    """Whether a layer that is right without a mask lets a key through that the mask blocks for everybody."""
+    B, T, h, d_k = _sizes(generator)
+    weights = tuple(normal(generator, h * d_k, h * d_k) / math.sqrt(h * d_k) for _ in WEIGHTS)
+    x = normal(generator, B, T, h * d_k)
+    other = torch.cat([x[:, :-1], x[:, -1:] + 1], dim=1)
+    last_blocked = (torch.arange(T) < T - 1).expand(T, T)
+
+    def output(layer, tokens, mask):
+        return ask(layer, build_and_call, Case((h * d_k, h, weights, tokens, mask)))[:, :-1]
+    if not torch.allclose(output(answer, x, None), output(MultiHeadAttention, x, None), atol=1e-5):
+        return None
+    before, after = output(answer, x, last_blocked), output(answer, other, last_blocked)
+    return BLOCKED_IS_SEEN if before.isfinite().all() and not torch.allclose(before, after, atol=1e-5) else None
 
 
 class _Hidden(nn.Module):
@@ -424,7 +446,11 @@ MODULE_MISTAKES = (
     Misconception("transposed weights", (
         "You multiply by the weights as they come, x @ w. They are [out, in], as nn.Linear keeps them, so the "
         "product is x @ w.T."),
-        _wrong(turned=True)),
+        _wrong(turned=WEIGHTS)),
+    Misconception("w_o transposed", (
+        "The last product is with the transpose of w_o's weight. A weight is [out, in], so call the layer, self.w_o(joined), or "
+        "multiply by self.w_o.weight.T."),
+        _wrong(turned=("w_o",))),
     Misconception("sliced input", (
         "Each head projects only its own slice of the input. The input is never cut: every head reads all d_model "
         "channels. Project first, then split the result."), _wrong(reads="sliced")),
@@ -454,6 +480,12 @@ MODULE_MISTAKES = (
     Misconception("scale by d_model", (
         "You divide the scores by sqrt(d_model). A head's dot product has d_k terms, so the scale is sqrt(d_k)."),
         _wrong(scale="d_model")),
+    Misconception("scale by T", (
+        "You divide the scores by sqrt(T), the number of tokens. A head's dot product has d_k terms, so the scale is "
+        "sqrt(d_k). Which axis does your size come from?"), _wrong(scale="T")),
+    Misconception("scale by h", (
+        "You divide the scores by sqrt(h), the number of heads. A head's dot product has d_k terms, so the scale is "
+        "sqrt(d_k). Which axis does your size come from?"), _wrong(scale="h")),
     Misconception("no scale", "The scores are not scaled. Divide them by sqrt(d_k) before the softmax.", _wrong(scale="none")),
     Misconception("no root", "You divide the scores by d_k. The scale is its square root.", _wrong(scale="d_k")),
     Misconception("scale after softmax", (
@@ -512,9 +544,13 @@ MODULE_MISTAKES = (
     Misconception("averaged", (
         "The output is divided by h: the heads are averaged. Joining adds their contributions up."),
         _wrong(out="averaged")),
+    Misconception("residual", (
+        "You add the input x to the output. A transformer block does that, around this layer; the layer itself returns what "
+        "w_o gives."),
+        _wrong(out="residual")),
 )
 
 MULTI_HEAD_ATTENTION = Exercise("MultiHeadAttention", MultiHeadAttention, _draw_module, MODULE_MISTAKES,
-                                axes=("sequence", "token", "channel"), probes=(sees,), run=build_and_call, may_draw=True)
+                                axes=("sequence", "token", "channel"), probes=(sees, leaks), run=build_and_call, may_draw=True)
 
 EXERCISES = (MERGE_HEADS, CONTRIBUTIONS, MULTI_HEAD_ATTENTION)

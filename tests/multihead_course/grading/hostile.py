@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from submissions import (
-    LESSON, RIGHT, SPLIT, STRIDES, STUB, cell_of, grade_id, hand_in, released, solved, source, with_cell,
+    LESSON, RIGHT, SPLIT, STRIDES, cell_of, grade_id, hand_in, released, solved, source, with_cell,
 )
 
 SECRET = "canary-5b1f9d"  # stands in files that no submission may read, and in the grader's environment
