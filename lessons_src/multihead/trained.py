@@ -63,10 +63,10 @@ def previous_token_score(maps):
     """How much weight a token gives, on average, to the token before it: [..., T, T] -> [...].
 
     The first token has none before it and is left out, so the mean is over T - 1 tokens.
-    Raises ValueError for fewer than two tokens.
+    Raises ValueError for fewer than two tokens, and for maps that are not square.
     """
-    if maps.shape[-1] < 2:
-        raise ValueError(f"a map of at least 2 tokens is needed; got shape {tuple(maps.shape)}")
+    if maps.ndim < 2 or not maps.shape[-2] == maps.shape[-1] >= 2:
+        raise ValueError(f"maps must be [..., T, T] with at least 2 tokens; got shape {tuple(maps.shape)}")
     return maps.diagonal(-1, -2, -1).mean(-1)
 
 
@@ -95,14 +95,18 @@ class Encoder(nn.Module):
         states[l] is what enters layer l, states[L] is the result.
         mask: boolean [B, T], False for padding.    silenced: (layer, head) pairs, from 0, that say nothing.
         positions: False leaves the position embeddings out.
+        Raises ValueError for more tokens than there are positions, and for a pair that names no head.
         """
+        if ids.shape[1] > len(self.position.weight):
+            raise ValueError(f"the model reads at most {len(self.position.weight)} tokens; got {ids.shape[1]}")
+        silent = _by_layer(silenced, len(self.layers))
         x = self.token(ids) + self.segment  # [B, T, d_model]
         if positions:
             x = x + self.position.weight[:ids.shape[1]]
         states, maps = [self.norm(x)], []
         keys = None if mask is None else mask[:, None, None]  # [B, 1, 1, T]
-        for number, layer in enumerate(self.layers):
-            x, weights = layer(states[-1], keys, [head for at, head in silenced if at == number])
+        for layer, heads in zip(self.layers, silent):
+            x, weights = layer(states[-1], keys, heads)
             states.append(x)
             maps.append(weights)
         return torch.stack(states), torch.stack(maps)  # [L + 1, B, T, d_model], [L, B, h, T, T]
@@ -156,6 +160,13 @@ def random_weights(generator, *, vocabulary, positions=128, d_model=384, d_ff=15
     for norm in norms:
         weights |= {f"{norm}.weight": torch.ones(d_model), f"{norm}.bias": torch.zeros(d_model)}
     return weights
+
+
+def _by_layer(silenced, depth):
+    """For each of `depth` layers the numbers of the heads that (layer, head) pairs name."""
+    if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 and pair[0] in range(depth) for pair in silenced):
+        raise ValueError(f"silenced must hold pairs (layer, head), with layers from 0 to {depth - 1}; got {list(silenced)}")
+    return [[head for at, head in silenced if at == number] for number in range(depth)]
 
 
 def _below(weights, prefix):

@@ -54,11 +54,11 @@ def find_weights(path=None):
         places = [LIGHT.installed(), FULL.installed()]
         missing = "The weights of the model are not installed here."
     else:
-        places, missing = [Path(path)], f"There is no file {path}."
+        places, missing = [Path(path)], f"There is no file {path}: check the path, or install the weights."
     for place in places:
         if place is not None and place.is_file():
             return place
-    raise NoWeights(f"{missing} Run `{INSTALL}` (21 MB), then restart this kernel.")
+    raise NoWeights(f"{missing} Run `%{INSTALL}` (21 MB) in a cell of its own, then restart this kernel.")
 
 
 def known_file(path):
@@ -74,7 +74,7 @@ def known_file(path):
     again = INSTALL.replace("install", "install --force-reinstall")
     raise NoWeights(
         f"{path} is not a file that this course knows: its sha256 begins with {digest[:12]}, and should with "
-        f"{LIGHT.sha256[:12]} or {FULL.sha256[:12]}. Run `{again}`, then restart this kernel.")
+        f"{LIGHT.sha256[:12]} or {FULL.sha256[:12]}. Run `%{again}` in a cell of its own, then restart this kernel.")
 
 
 def read_weights(path):

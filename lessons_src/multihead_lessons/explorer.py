@@ -16,6 +16,7 @@ from multihead_lessons import svg
 from multihead_lessons.svg import Picture
 
 State = Mapping[str, Any]
+LINE = "margin:0;white-space:normal"  # of a sentence: it breaks where the page ends
 
 MAX_WIDTH, MAX_HEIGHT = 860, 460  # one screen of JupyterLab with the controls above; tested for every state
 
@@ -68,6 +69,7 @@ class Slider:
         if list(self.slider.options) != options:
             self.slider.index = 0  # else the page clamps a handle that fewer options do not reach, and reports a move
             self.slider.options = options
+            self.field.step = _step(options)
         self.slider.value = self.field.value = value
         self.widget.layout.display = None if self._shown(state) else "none"
 
@@ -230,17 +232,25 @@ class Explorer:
         except Exception as error:  # shown, not swallowed: JupyterLab hides what a callback raises
             self._say(f"This picture could not be drawn: {type(error).__name__}: {error}")
         else:
-            self._shown = f'{picture.svg}<p role="status" style="margin:0">{html.escape(picture.status)}</p>'
+            self._shown = f'{picture.svg}<p role="status" style="{LINE}">{html.escape(picture.status)}</p>'
             self.view.value = self._shown
 
     def _say(self, sentence: str) -> None:
-        self.view.value = f'{self._shown}<p role="alert" style="margin:0"><b>{html.escape(sentence)}</b></p>'
+        """Above the picture, next to the control that it is about; the picture stays."""
+        self.view.value = f'<p role="alert" style="{LINE}"><b>{html.escape(sentence)}</b></p>{self._shown}'
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         picture = self.draw(**self.state)
         return {**self.root._repr_mimebundle_(**options),
-                "text/html": f"{svg.as_image(picture.svg, picture.alt, picture.width)}<p>{html.escape(picture.status)}</p>",
+                "text/html": (f"{svg.as_image(picture.svg, picture.alt, picture.width)}<p>{html.escape(picture.status)} "
+                              "<i>Run this cell to move it.</i></p>"),
                 "text/plain": picture.alt}
+
+
+def _step(values: Sequence[int]) -> int:
+    """How far the arrows of a number field go: to the next value on offer, if all are the same way apart."""
+    steps = {b - a for a, b in zip(values, values[1:])}
+    return steps.pop() if len(steps) == 1 and values[0] % min(steps) == 0 else 1
 
 
 def _listed(values: Sequence[Any]) -> str:

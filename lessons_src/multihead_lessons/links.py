@@ -38,18 +38,15 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Relation:
-    """Links of some kinds, read from the dependent to the governor, or the other way round."""
+    """Links of some kinds, read from the dependent to the governor."""
 
     name: str
     kinds: tuple[str, ...]
-    reverse: bool = False
 
     def cases(self) -> list[Case]:
         """(sentence, word that looks, word to be found) of each link."""
-        links = [(number, link) for number, sentence in enumerate(sentences()) for link in sentence.links
-                 if link.relation in self.kinds]
-        return [(number, link.governor, link.dependent) if self.reverse else (number, link.dependent, link.governor)
-                for number, link in links]
+        return [(number, link.dependent, link.governor) for number, sentence in enumerate(sentences())
+                for link in sentence.links if link.relation in self.kinds]
 
     def best_offset(self) -> tuple[int, int]:
         """The distance that most links have, and how many have it: as far as a head gets that only counts words."""
@@ -111,7 +108,7 @@ def modifiers_of_governed_nouns() -> list[Case]:
 def nearest_to_the_left() -> tuple[int, int]:
     """Of how many objects the governor is the nearest verb or preposition before it, and of how many in all.
 
-    Verbs and prepositions are known here by having a subject or an object.
+    A word counts as a verb or preposition here if a subject or an object is linked to it.
     """
     right = total = 0
     for sentence in sentences():
@@ -159,12 +156,19 @@ def wilson(right: int, n: int) -> tuple[float, float]:
     return (share + slack / 2 - half) / (1 + slack), (share + slack / 2 + half) / (1 + slack)
 
 
+def chosen(scores: torch.Tensor, half: torch.Tensor) -> torch.Tensor:
+    """For each case the number, 0 to L h - 1, of the head that is best on the cases of the other half: [n].
+
+    scores: [n, L, h]    half: [n], boolean.
+    """
+    flat = scores.float().flatten(1)  # [n, L h]
+    return torch.where(half, flat[~half].mean(0).argmax(), flat[half].mean(0).argmax())  # [n]
+
+
 def cross_fitted(scores: torch.Tensor, half: torch.Tensor) -> torch.Tensor:
     """Each case's score under the head that is best on the cases of the other half: [n].
 
     scores: [n, L, h]    half: [n], boolean.
     The best of 72 heads on some cases looks better on those cases than it is.
     """
-    flat = scores.float().flatten(1)  # [n, L h]
-    chosen = torch.where(half, flat[~half].mean(0).argmax(), flat[half].mean(0).argmax())  # [n]
-    return flat.gather(1, chosen[:, None])[:, 0]
+    return scores.float().flatten(1).gather(1, chosen(scores, half)[:, None])[:, 0]

@@ -42,7 +42,9 @@ class Measured:
             return _restored(being_written[name])
         if self.available and not self.recorded:
             return _restored(_entry(compute(), digits))
-        entry = _record()[name]
+        entry = _record().get(name)
+        if entry is None:
+            raise ValueError(f"nothing is recorded under {name!r}: compute a quantity of your own without `measured`.")
         record = _restored(entry)
         if self.available:
             here = torch.as_tensor(compute(), dtype=torch.float64)

@@ -95,7 +95,7 @@ def heatmap(x: float, y: float, cell: float, values: Sequence[Sequence[float]], 
 def svg(width: float, height: float, *parts: str, alt: str) -> str:
     """A whole picture. Screen readers meet one image with `alt` as its name."""
     return tag("svg", "".join(parts), xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {width} {height}", width=width,
-               height=height, role="img", aria_label=alt, font_family=FONT)
+               height=height, role="img", aria_label=alt, font_family=FONT, style="max-width:100%;height:auto")
 
 
 def fixed(picture: str) -> str:

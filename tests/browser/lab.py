@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EXPLORER = ".mha-explorer"
 WINDOW = {"width": 1280, "height": 900}  # pixels
-TALLEST = 16_000                         # pixels that Chromium draws on one page
+HIGH = {**WINDOW, "height": 2400}        # of a screenshot of a part of the page
 
 SETTINGS = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
@@ -183,13 +183,14 @@ class NotebookPage:
         devtools.detach()
         return [(node["role"]["value"], node["name"]["value"]) for node in nodes if not node["ignored"]]
 
-    @contextmanager
-    def at_full_height(self) -> Iterator[None]:
-        """Meanwhile the window is as high as the whole notebook, so that nothing has to be scrolled."""
-        height = self.evaluate("const view = panel.node.querySelector('.jp-WindowedPanel-outer');"
-                               "return innerHeight - view.clientHeight + view.scrollHeight")
-        self.page.set_viewport_size({**WINDOW, "height": min(height, TALLEST)})
-        yield
+    def parts(self) -> Iterator[int]:
+        """Scrolls through the notebook in a high window: the numbers of the parts, from 1, while each is in view."""
+        self.page.set_viewport_size(HIGH)
+        view = "const view = panel.node.querySelector('.jp-WindowedPanel-outer');"
+        count = self.evaluate(f"{view} return Math.ceil(view.scrollHeight / view.clientHeight)")
+        for number in range(count):
+            self.evaluate(f"{view} view.scrollTop = {number} * view.clientHeight")
+            yield number + 1
         self.page.set_viewport_size(WINDOW)
 
     @property

@@ -144,15 +144,15 @@ def test_every_explorer_has_a_stored_picture_and_every_slider_an_explorer(run):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_screenshots(run, theme):
-    """Leaves pictures for people to look at: the whole page, each explorer, each still figure."""
+    """Leaves pictures for people to look at: the page in parts, each explorer, each still figure."""
     SHOTS.mkdir(parents=True, exist_ok=True)
     page = run.notebook.page
     run.notebook.set_theme(theme)
-    with run.notebook.at_full_height():
-        page.screenshot(path=SHOTS / f"{run.name}-{theme}.png")
-        for kind, selector in (("explorer", EXPLORER), ("figure", ".jp-OutputArea-output img")):
-            for number, element in enumerate(page.locator(selector).all(), start=1):
-                element.screenshot(path=SHOTS / f"{run.name}-{kind}-{number}-{theme}.png")
+    for number in run.notebook.parts():
+        page.screenshot(path=SHOTS / f"{run.name}-{theme}-{number:02}.png")
+    for kind, selector in (("explorer", EXPLORER), ("figure", ".jp-OutputArea-output img")):
+        for number, element in enumerate(page.locator(selector).all(), start=1):
+            element.screenshot(path=SHOTS / f"{run.name}-{kind}-{number}-{theme}.png")
     run.notebook.set_theme("light")
 
 

