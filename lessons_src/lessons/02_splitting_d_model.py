@@ -2,8 +2,8 @@
 # # If one head costs $d_\text{model}^2$ weights a matrix, what do twelve cost?
 #
 # A contest can pay for a fixed number of judging hours: all for one judge who weighs everything at once, or an eighth each
-# for eight specialists, and the bill is the same. Every specialist still tastes the *whole* dish, not an eighth of it. But
-# each fills in a full score sheet, so eight sheets lie on the table instead of one.
+# for eight specialists. Does a specialist taste the whole dish, or an eighth of it? And what lies on the table when each
+# has filled in a score sheet?
 #
 # **You will be able to** count the weights, the floating-point operations (FLOPs) and the bytes of an attention layer for
 # any number of heads, say what stays the same and what grows when you split, and read the sizes of published models.
@@ -82,8 +82,8 @@ print("49,152 weights: one head of the layer, or all twelve d_k x d_k blocks.")
 
 # %% [markdown] minutes=1
 # A layer with $d_k \times d_k$ blocks does exist. It cuts $x$ itself into slices and projects each slice alone. Its matrix
-# holds blocks on the diagonal and nothing elsewhere, $d_\text{model}^2 / h$ weights. It is found in public code, under the
-# name of multi-head attention.
+# holds blocks on the diagonal and nothing elsewhere, $d_\text{model}^2 / h$ weights. Public code has it under the name of
+# multi-head attention, often with one block for all slices.
 
 # %%
 show(lesson.diagonal())
@@ -109,7 +109,7 @@ class SliceFirst(nn.Module):
         qkv = torch.stack([w(s) for w, s in zip(self.blocks, slices)], 1)  # [B, h, T, 3 d_k]
         return mh.attention(*qkv.chunk(3, dim=-1))  # [B, h, T, d_k], [B, h, T, T]
 
-
+# %%
 def noticed(layer, x):
     """[d_model, h], True where a bump of a channel changes the output of a head."""
     before, _ = layer.heads(x)  # [B, h, T, d_k]
@@ -134,6 +134,9 @@ show(lesson.reach(whole, sliced))
 # In the real layer each head reads all channels: the *projected* vector is cut, not $x$. In the sliced layer a head is blind to all
 # channels but its own $d_k$, when it chooses where to look and when it takes a value. $W^O$ mixes the heads later, but by
 # then each has looked.
+
+# %% [markdown]
+# ### Your turn: `head_dim`
 
 # %% exercise="head_dim" solution="multihead.budget:head_dim" points=2 minutes=3
 def head_dim(d_model, h):
@@ -228,8 +231,8 @@ print("The lines cross where the text says.")
 
 # %% [markdown] minutes=1
 # **And the time?** Equal FLOPs are not equal time. Softmax and maps grow with $h$, and narrow products may keep a
-# processor less busy. *Fused* attention works on pieces of the map and never stores the whole. The next cells assert that both ways
-# agree, then print what your machine measures right now. Compare $h = 16$ with $h = 1$ in each row: short and wide, then
+# processor less busy. *Fused* attention does it all in one routine, a *kernel*, that works on pieces of the map and never
+# stores the whole; the layers so far are *explicit*. The next cells assert that both agree, then print what your machine measures right now. Compare $h = 16$ with $h = 1$ in each row: short and wide, then
 # long and narrow.
 
 # %%
@@ -262,6 +265,9 @@ for length, width in ((128, 768), (1024, 128)):
         print(f"T = {length:4}, d_model = {width}, {name:8} "
               f"h = 1: {a:6.1f} ms   h = 16: {b:6.1f} ms   ratio {b / a:.1f}")
 
+# %% [markdown]
+# ### Your turn: `map_bytes`
+
 # %% exercise="map_bytes" solution="multihead.budget:map_bytes" points=1 minutes=2
 def map_bytes(h, T, B=1, dtype=torch.float32):
     """Bytes of the attention maps of one layer, stored as one tensor [B, h, T, T].
@@ -291,6 +297,9 @@ check("map_bytes", map_bytes)
 # In plain multi-head attention (MHA) $n_\text{kv} = h$. In *grouped-query attention* (GQA) several query heads share one
 # key/value head; in *multi-query attention* (MQA) all share one.
 
+# %% quiz="shared_heads" minutes=1
+lesson.shared_heads_quiz()
+
 # %%
 show(lesson.sharing())
 
@@ -307,9 +316,6 @@ for n_kv, share in ((8, 1.0), (2, 0.625), (1, 0.5625)):
     assert kept / mh.kv_cache_bytes(64, 8, 1) == n_kv / 8
 print("The shares in the picture hold, and there are always eight maps.")
 
-# %% quiz="shared_heads" minutes=1
-lesson.shared_heads_quiz()
-
 # %% [markdown] minutes=1
 # ## $d_k$ is a choice
 #
@@ -322,11 +328,35 @@ assert odd(torch.randn(2, 5, 12)).shape == (2, 5, 12)
 assert weights(odd) == mh.count_parameters(12, 3, d_k=7) == 4 * 12 * 21 == 1008
 print("It runs, with", weights(odd), "weights instead of", 4 * 12**2)
 
+# %% [markdown]
+# ### Your turn: `published_head_dims`
+
+# %% exercise="published_head_dims" solution="multihead_lessons.exercises.lesson02:published_head_dims" points=1 minutes=1
+def published_head_dims():
+    """{"GPT-2 small": d_k, "GPT-3 175B": d_k, "Llama-3-70B": d_k}
+
+    d_model: 768, 12288, 8192. h: 12, 96, 64; Llama-3-70B has 8 key/value heads.
+    """
+    # YOUR CODE HERE
+    raise NotImplementedError()
+
+# %% check="published_head_dims"
+check("published_head_dims", published_head_dims)
+
+# %% [markdown] hint="published_head_dims"
+# Read $d_\text{model}$ and $h$ of each model in the docstring.
+#
+# ---
+# Llama-3-70B has two counts of heads. Which of them share out the 8192 channels of the queries?
+#
+# ---
+# Call `head_dim` for 768 and 12, for 12288 and 96, for 8192 and 64.
+
 # %% [markdown] minutes=1
 # ## Published models
 #
-# Weights of one attention layer without biases, and the KV cache of one token in float16 over all layers. For T5, an
-# encoder and a decoder, the cache is that of the decoder's self-attention. Look for the two models whose $h\,d_k$ is not
+# Weights of one attention layer without biases, and the KV cache of one token in float16 over all layers. T5 has two
+# stacks of layers; its cache is that of the stack that writes. Look for the two models whose $h\,d_k$ is not
 # $d_\text{model}$, and for the one with fewer key/value heads.
 
 # %%
@@ -355,18 +385,21 @@ assert others == ["T5-11B", "Gemma-7B"]
 # %% [markdown]
 # **Which of the four costs does a cut leave alone, which does it raise, and what does sharing keys and values save?**
 # Each bar compares the layer with one head of width $d_\text{model}$; a grid line is a doubling. A diamond says "exactly the
-# same". Move $h$; then lower $n_\text{kv}$; then choose $d_k$ freely. Type $h = 5$ for 768 channels and read the answer.
+# same". Move $h$; type $h = 5$ for 768 channels and read the answer; then lower $n_\text{kv}$; then choose $d_k$ freely.
 # Nothing is allocated, so GPT-3 is as quick as a toy.
 
 # %% minutes=4
 lesson.budget_explorer()
+
+# %% [markdown]
+# ### Your turn: `count_parameters`
 
 # %% exercise="count_parameters" solution="multihead.budget:count_parameters" points=4 minutes=5
 def count_parameters(d_model, h, n_kv_heads=None, d_k=None, bias=False):
     """Weights of w_q, w_k, w_v and w_o, and with bias=True their four biases too.
 
     n_kv_heads is h unless given, d_k is d_model / h unless given; given, it may be any width.
-    Calculate, build no module. Raise an exception, of any kind, when h does not divide
+    Calculate from the sizes. Raise an exception, of any kind, when h does not divide
     d_model and no d_k is given, or when n_kv_heads does not divide h.
     """
     # YOUR CODE HERE
@@ -386,6 +419,9 @@ check("count_parameters", count_parameters)
 # Fill in the two defaults, with `head_dim` for the width, and test `h % n_kv_heads`. The weights are
 # $2\,d_\text{model}\,h\,d_k + 2\,d_\text{model}\,n_\text{kv}\,d_k$, the biases
 # $h\,d_k + 2\,n_\text{kv}\,d_k + d_\text{model}$.
+
+# %% [markdown]
+# ### Your turn: `count_flops`
 
 # %% exercise="count_flops" solution="multihead.budget:count_flops" points=3 minutes=4
 def count_flops(d_model, h, T, B=1, n_kv_heads=None, d_k=None):
@@ -411,24 +447,6 @@ check("count_flops", count_flops)
 # The sum for one sequence is $T \cdot \text{weights} + 2\,h\,T^2 d_k$, in multiply-adds, with the weights from
 # `count_parameters`.
 
-# %% exercise="published_head_dims" solution="multihead_lessons.exercises.lesson02:published_head_dims" points=1 minutes=1
-def published_head_dims():
-    """{"GPT-2 small": d_k, "GPT-3": d_k, "Llama-3-70B": d_k}, from the table above."""
-    # YOUR CODE HERE
-    raise NotImplementedError()
-
-# %% check="published_head_dims"
-check("published_head_dims", published_head_dims)
-
-# %% [markdown] hint="published_head_dims"
-# Read $d_\text{model}$ and $h$ of each model in the table above.
-#
-# ---
-# Llama-3-70B has two counts of heads. Which of them share out the 8192 channels of the queries?
-#
-# ---
-# Call `head_dim` for 768 and 12, for 12288 and 96, for 8192 and 64.
-
 # %% [markdown] minutes=2
 # ## You may have heard
 #
@@ -436,14 +454,15 @@ check("published_head_dims", published_head_dims)
 #   $h$.
 # * **"Each head gets a slice of the embedding."** Each gets a slice of the *projection*, and reads the whole embedding.
 # * **"The split is free."** Maps and exponentials grow as $h\,T^2$.
-# * **"Twelve heads are twelve times slower."** The products take the same FLOPs. What grows is the softmax and
-#   its maps, so the factor depends on $T$, $d_\text{model}$ and the kernel: you have measured it.
+# * **"Twelve heads are twelve times slower."** The products take the same FLOPs, not the same time: they write and read
+#   $h$ maps, and the softmax grows with them. The factor depends on $T$, $d_\text{model}$ and the kernel: above, you
+#   measured it for sixteen heads.
 # * **"Expressivity grows $h$-fold."** By which measure? The scores of one head have rank at most $d_k$, and that *falls*
 #   with $h$. What grows is the number of patterns (lesson 01).
 # * **"$d_\text{model} = h\,d_k$ is a law of this layer."** It is a design choice, and so is one key/value head for each
 #   query head.
 #
-# One line each:
+# Each of them in code:
 
 # %%
 assert len({weights(nn.MultiheadAttention(48, h)) for h in (1, 2, 4, 12)}) == 1
@@ -455,7 +474,7 @@ for h in (1, 4):
     tokens = torch.randn(1, 40, 12, dtype=torch.float64)  # [B, T, d_model]
     q, k = (mh.split_heads(w(tokens), h) for w in (narrow.w_q, narrow.w_k))
     assert (torch.linalg.matrix_rank(q @ k.mT) == 12 // h).all()  # each head's scores
-assert mh.MultiHeadAttention(12, 6, n_kv_heads=2, d_k=7)(x[..., :12]).shape == (2, 32, 12)
+assert mh.MultiHeadAttention(12, 6, n_kv_heads=2, d_k=7)(tokens.float()).shape == (1, 40, 12)
 print("Each of them, exposed.")
 
 # %% [markdown] question="same_budget" points=2 minutes=3
@@ -480,8 +499,8 @@ print("Each of them, exposed.")
 # * Each head reads all $d_\text{model}$ channels and owns $d_k$ columns: $h\,(d_\text{model} \times d_k) =
 #   d_\text{model}^2$ weights a matrix, $4\,d_\text{model}^2$ a layer, for every $h$ that divides $d_\text{model}$.
 # * The matrix products cost the same FLOPs for every $h$; maps and exponentials grow as $h\,T^2$.
-# * $h\,d_k = d_\text{model}$ and $n_\text{kv} = h$ are choices: sharing keys and values leaves Llama-3-70B 56.25 % of the
-#   weights and an eighth of the cache.
+# * $h\,d_k = d_\text{model}$ and $n_\text{kv} = h$ are choices: sharing keys and values leaves Llama-3-70B 56.25 % of its
+#   attention weights and an eighth of the cache.
 #
 # **Next:** the projected vector is one row of $d_\text{model}$ numbers. Lesson 03 regroups it into heads without moving
 # one of them.
@@ -497,14 +516,14 @@ print("Each of them, exposed.")
 #
 # The maps of one sequence are $h\,T^2$ numbers, the weights $4\,d_\text{model}^2$. They are equal where
 # $T = 2\,d_\text{model} / \sqrt{h}$. With $h = d_\text{model} / d_k$ that is $T = 2\sqrt{d_\text{model}\,d_k}$: at a fixed
-# width of the heads, doubling $d_\text{model}$ moves the crossing by $\sqrt{2}$ only. The next cell asserts it for every
-# preset with $h\,d_k = d_\text{model}$.
+# width of the heads, doubling $d_\text{model}$ moves the crossing by a factor of $\sqrt{2}$ only. The next cell asserts it
+# for every preset with $h\,d_k = d_\text{model}$ and $n_\text{kv} = h$.
 
 # %% optional=true
 import math
 
 for p in mh.PRESETS:
-    if p.h * p.d_k == p.d_model:
+    if p.h * p.d_k == p.d_model and p.n_kv_heads in (None, p.h):
         last = math.isqrt(4 * p.d_model * p.d_k)  # the last T where the maps are not more
         full = mh.count_parameters(p.d_model, p.h)
         assert p.h * last**2 <= full < p.h * (last + 1)**2
@@ -538,8 +557,8 @@ print("Counted right, with", "your functions." if passed else "the library's fun
 # **On the board.** The 4 × 4 matrix. Let the room color the columns for two heads, then ask for the picture that belongs
 # to $h\,(d_k \times d_k)$: the diagonal blocks appear by themselves, and with them the question who reads the empty ones.
 #
-# **Ask the room.** "Which of the numbers on this page would change if the heads shared one map?" (Exponentials and map bytes
-# by $1/h$; $W^Q$, $W^K$ and $Q K^\top$ would then serve one head; $W^V$, $W^O$ stay.) "Why does GQA save hardly any FLOPs at long
+# **Ask the room.** "Which of the numbers on this page would change if the heads shared one map?" (Exponentials,
+# map bytes, $W^Q$, $W^K$ and $Q K^\top$ fall to $1/h$ if the one map is made by a head $d_k$ wide; $W^V$, $W^O$ and $AV$ stay.) "Why does GQA save hardly any FLOPs at long
 # $T$?" (The $T^2$ terms count query heads.)
 #
 # **Where they stumble.** $d_\text{model}^2$ taken for the cost of a layer, when it is one matrix; multiply-adds against

@@ -5,9 +5,8 @@
 # the cards were dealt in rounds, a few to each player, and laid down in that order, every hand is spread over the row, and
 # runs of thirteen are hands that nobody holds. In this layer a token is a round and a head is a player.
 #
-# **You will be able to** split heads by `view` and `transpose`, predict shape and strides of every stage, say which step
-# copies memory, and recognize four layout bugs by what they do: the direct view, the missing transpose, `.T`, and the merge
-# without a transpose.
+# **You will be able to** split heads without moving a number, predict shape and strides of every stage, say which step
+# copies memory, and recognize four layout bugs by what they do.
 #
 # **You should know** matrix products in torch, what one head computes ([lesson 01](01_one_head_averages.ipynb)) and why
 # $d_k = d_\text{model} / h$ ([lesson 02](02_splitting_d_model.ipynb)). The [symbols page](00_start_here.ipynb) has every
@@ -118,12 +117,13 @@ show(lesson.who_meets_whom())
 # the last token's key and looks at the scores of token 0. With the transpose they change. Without it, they do not.
 
 # %%
-q, k = torch.randn(2, 2, 4, 3, 5).unbind()  # each [B, T, h, d_k]
-k_changed = k.clone()
+q_cut, k_cut = torch.randn(2, 2, 4, 3, 5).unbind()  # each [B, T, h, d_k]
+k_changed = k_cut.clone()
 k_changed[:, -1] += 1
-assert (q @ k.mT).shape == (2, 4, 3, 3)  # [B, T, h, h]
-assert torch.equal((q @ k.mT)[:, 0], (q @ k_changed.mT)[:, 0])
-q_heads, k_heads, k_heads_changed = (z.transpose(1, 2) for z in (q, k, k_changed))
+assert (q_cut @ k_cut.mT).shape == (2, 4, 3, 3)  # [B, T, h, h]
+assert torch.equal((q_cut @ k_cut.mT)[:, 0], (q_cut @ k_changed.mT)[:, 0])
+q_heads, k_heads, k_heads_changed = (
+    z.transpose(1, 2) for z in (q_cut, k_cut, k_changed))  # each [B, h, T, d_k]
 scores = q_heads @ k_heads.mT  # [B, h, T, T]
 assert not torch.allclose(scores[:, :, 0], (q_heads @ k_heads_changed.mT)[:, :, 0])
 print("Without the transpose, tokens never meet.")
@@ -133,7 +133,7 @@ print("Without the transpose, tokens never meet.")
 # two tokens, and `d` is summed over.
 
 # %%
-by_name = torch.einsum("bthd,bshd->bhts", q, k)  # [B, h, T, T]
+by_name = torch.einsum("bthd,bshd->bhts", q_cut, k_cut)  # [B, h, T, T]
 assert torch.allclose(by_name, scores, atol=1e-5)
 print("einsum gives the same scores.")
 
@@ -164,7 +164,7 @@ check("split_heads", split_heads)
 #
 # ---
 # Read `B, T, d_model` from `x.shape`. `view` (or `reshape`, or `unflatten`) gives `B, T, h, d_model // h`; then exchange
-# axes 1 and 2. `view` itself raises when the sizes do not multiply up.
+# axes 1 and 2. `view` itself raises when the product of the sizes is not that of `x`.
 
 # %% [markdown] minutes=1
 # ## Real sizes
@@ -188,7 +188,7 @@ for tensor in (x, viewed, q):
     print(list(tensor.shape), tensor.stride())
 
 # %%
-k, v = torch.randn(2, B, T, d_model).view(2, B, T, h, d_k).transpose(2, 3).unbind()
+k, v = torch.randn(2, B, T, d_model).view(2, B, T, h, d_k).transpose(2, 3)  # each [B, h, T, d_k]
 scores = q @ k.mT / d_k**0.5  # [B, h, T, T]
 maps = scores.softmax(dim=-1)  # [B, h, T, T]
 out = maps @ v  # [B, h, T, d_k]
@@ -216,7 +216,7 @@ print("address", address, "is token", token, "of the batch, channel", channel)
 # %% [markdown]
 # ### Your turn: `predict_strides`
 #
-# Calculate, without a tensor in hand, what `stride()` will say.
+# Calculate what `stride()` will say.
 
 # %% exercise="predict_strides" solution="multihead_lessons.exercises.lesson03:predict_strides" points=3 minutes=3
 def predict_strides(B, T, d_model, h):
@@ -250,8 +250,9 @@ lesson.copy_quiz()
 # `view` and `transpose` are free. The product that follows is not. A batched product has *one* batch axis with *one*
 # stride, so torch folds $[B, h]$ into $[B h]$. That needs $\text{stride}_B = h \cdot \text{stride}_h$, or $B = 1$, or
 # $h = 1$. Here $\text{stride}_B = T\,d_\text{model}$, while $h \cdot \text{stride}_h = d_\text{model}$. So for $T > 1$
-# both operands are cloned; and in the second product, $A V$, v is. `copies_made` listens to torch and lists the size of each
-# clone. It hears what torch dispatches on the CPU; what a kernel moves inside itself it cannot hear.
+# both operands are cloned; and in the second product, $A V$, v is. `copies_made` lists the size of each clone among the
+# operations that torch calls on the CPU. What a *kernel*, the routine behind one operation, moves inside itself it does not
+# see.
 
 # %%
 assert q.stride(0) == 3072 and h * q.stride(1) == 768
@@ -264,8 +265,8 @@ print("The two products clone q, k and v; the fused kernel clones nothing.")
 
 # %% [markdown] minutes=1
 # When is the fold free? It depends on how the projection wrote its result. *Time-first* stores
-# $[T, B, d_\text{model}]$. *Packed* means that one matrix writes q, k and v side by side, and q is a slice. The next cell
-# tries the four habits at three sizes, on real tensors, and prints a table.
+# $[T, B, d_\text{model}]$. *Packed* means that one matrix writes q, k and v side by side, and q is a slice: then even with
+# $T = 1$, $\text{stride}_B$ is $3\,d_\text{model}$. The next cell tries the four habits at three sizes, on real tensors.
 
 # %%
 expected = {  # (time first, packed): free for (B, T) = (2, 4), (1, 4), (2, 1)?
@@ -282,7 +283,7 @@ for (time_first, packed), row in expected.items():
         y = written[..., :d_model].unflatten(-1, (h, d_k))  # [*outer, h, d_k]
         y = y.permute(1, 2, 0, 3) if time_first else y.transpose(1, 2)  # [B, h, T, d_k]
         assert (y.flatten(0, 1).data_ptr() == y.data_ptr()) == free
-        layout = mh.heads_layout(B_, T_, h, d_k, time_first=time_first, fused=packed)
+        layout = mh.heads_layout(B_, T_, h, d_k, time_first=time_first, packed=packed)
         assert layout.strides == y.stride() and mh.fold_is_free(layout) == free
     name = ("time-first" if time_first else "batch-first") + (", packed" if packed else "")
     print(f"{name:20}", *("free   " if free else "copy   " for free in row), sep=" ")
@@ -310,7 +311,7 @@ print("reshape copies after the explicit product, not after the fused kernel")
 
 # %% [markdown] minutes=1
 # **Which stages move numbers, and how does that change with $B$, $T$ and $h$?** Move the controls, or take a preset. A row
-# with a triangle copies; the first line of a folded pair is q, and k is folded in the same way. Set $B = 1$ and watch two of
+# with a triangle copies; the row `folded q, k` shows the shape of q, and k is folded in the same way. Set $B = 1$ and watch two of
 # them go. The lower half walks one element to its address and back; any index can be typed.
 
 # %% minutes=4
@@ -365,8 +366,8 @@ check("copies", copies)
 # %% [markdown] minutes=1
 # ## One product or a loop over heads
 #
-# The batched product and a loop over heads give the same numbers, up to rounding. They differ in time. At these small sizes
-# most of a call is overhead, and the loop pays it once for each head. The next cells assert the first and measure the second.
+# The batched product and a loop over heads give the same numbers, up to rounding. They differ in time: the loop makes one
+# call for each head and stacks the results. The next cells assert the first and measure the second.
 
 # %%
 def one_by_one(q, k):
@@ -388,7 +389,8 @@ for name, product in [("batched", lambda: q @ k.mT), ("loop", lambda: one_by_one
 #
 # Which channels belong to head $i$ is a convention. This course, like most code, takes contiguous runs. The *strided* split
 # takes every $h$-th channel. Both are sound, as long as training and use agree. Reorder the columns of $W^Q$, $W^K$, $W^V$
-# and, in the same way, the rows of $W^O$, and one turns into the other. The picture shows which channels each head gets.
+# and, in the same way, the rows of $W^O$, and one turns into the other. The picture shows which channels each head gets;
+# the color is still the owner under contiguous runs.
 
 # %%
 show(lesson.conventions())
@@ -425,7 +427,7 @@ print("A strided layer is a contiguous layer with reordered weights.")
 #   time first, and PyTorch's own module folds to $[B h, T, d_k]$ when it returns the weights.
 # * **"Twelve heads make twelve maps for a batch."** Twelve for each sequence.
 #
-# One line each:
+# Each of them in code:
 
 # %%
 import warnings
@@ -455,7 +457,7 @@ print("Each of them, exposed.")
 # The $B h$ products of one launch are independent. How many run at once on the processors of a GPU depends on their size and
 # on occupancy. We checked the copies above on the CPU; on a GPU, run a profiler before you believe them.
 #
-# The layout came from user code, not from a framework: `split_heads` of tensor2tensor (2017) reshapes and calls
+# The layout came from model code, not from a framework's own operator: `split_heads` of tensor2tensor (2017) reshapes and calls
 # `tf.transpose`. Today PyTorch's `scaled_dot_product_attention` takes it as its argument.
 #
 # </details>
@@ -467,7 +469,7 @@ print("Each of them, exposed.")
 #
 # <!-- BEGIN ANSWER -->
 # view reads the memory in order, and the memory holds token after token. So each head received a run of T d_k neighboring
-# numbers, all channels of some tokens, cut into pieces of d_k, instead of its d_k channels of every token; its time axis
+# numbers, cut into pieces of d_k, instead of its d_k channels of every token; its time axis
 # mixes tokens and channels. The shape of the result is the same as that of the right split, so a check of shapes cannot tell
 # them apart; only a comparison of values can.
 # <!-- END ANSWER -->
@@ -480,7 +482,7 @@ print("Each of them, exposed.")
 # ## In three lines
 #
 # * `view(B, T, h, d_k)` cuts the channels, `transpose(1, 2)` brings the heads forward; strides change, numbers stay.
-# * Three bugs run without a complaint: `view(B, h, T, d_k)` deals out runs of tokens, a missing transpose compares heads,
+# * Three bugs run without a complaint: `view(B, h, T, d_k)` deals out runs of neighboring numbers, a missing transpose compares heads,
 #   a merge without a transpose mixes tokens.
 # * The explicit products copy q, k and v unless $B$ and $h$ fold into one stride; the merge copies after them, not after
 #   the fused kernel on the CPU.

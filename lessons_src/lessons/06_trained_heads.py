@@ -882,7 +882,7 @@ from multihead_lessons.exercises import examine
 layer = model.layers[0].attention if model else MultiHeadAttention(384, 12, bias=True)
 names = {"self.query": "w_q", "self.key": "w_k", "self.value": "w_v",
          "output.dense": "w_o"}
-weights = {f"attention.{theirs}.{kind}": getattr(getattr(layer, ours), kind)
+weights = {f"attention.{theirs}.{kind}": getattr(getattr(layer, ours), kind).detach()
            for theirs, ours in names.items() for kind in ("weight", "bias")}
 passed = examine("load_layer", load_layer).passed
 rebuilt = (load_layer if passed else mh.load_layer)(weights, 12)

@@ -161,14 +161,14 @@ def fold_is_free(layout):
     return B == 1 or h == 1 or layout.strides[0] == h * layout.strides[1]
 
 
-def heads_layout(B, T, h, d_k, *, time_first=False, fused=False):
+def heads_layout(B, T, h, d_k, *, time_first=False, packed=False):
     """The layout of queries as heads [B, h, T, d_k], for four habits of storing what the projections write.
 
     time_first: storage order [T, B, h d_k] instead of [B, T, h d_k].
-    fused: one projection writes q, k and v side by side, and q is a slice of width h d_k out of 3 h d_k.
+    packed: one projection writes q, k and v side by side, and q is a slice of width h d_k out of 3 h d_k.
     """
     tokens = (T, B) if time_first else (B, T)
-    written = Layout.contiguous((*tokens, 3 * h * d_k if fused else h * d_k))
+    written = Layout.contiguous((*tokens, 3 * h * d_k if packed else h * d_k))
     heads = written.narrow(-1, 0, h * d_k).view(*tokens, h, d_k)
     return heads.permute(1, 2, 0, 3) if time_first else heads.transpose(1, 2)  # [B, h, T, d_k]
 
@@ -222,11 +222,11 @@ def _explicit_stages(heads):
         Stage("folded q, k", "q.reshape(B * h, T, d_k), k.mT.reshape(B * h, d_k, T)", folded, 2 * moved,
               f"Inside q @ k.mT (the layout is q's). {reason}: {'both are copied' if copied else 'free'}."),
         Stage("scores", "scores = q @ k.mT / math.sqrt(d_k)", maps, 0, "One batched product over B h heads."),
-        Stage("weights", "weights = scores.softmax(-1)", maps, 0, "Every row sums to 1."),
+        Stage("maps", "maps = scores.softmax(-1)", maps, 0, "Every row sums to 1."),
         Stage("folded v", "v.reshape(B * h, T, d_k)", folded, moved,
-              f"Inside weights @ v. {reason}: {'v is copied' if copied else 'free'}. "
-              "The weights are contiguous and fold freely."),
-        Stage("blended", "out = weights @ v", blended, 0, "The product writes a contiguous [B, h, T, d_k]."),
+              f"Inside maps @ v. {reason}: {'v is copied' if copied else 'free'}. "
+              "The maps are contiguous and fold freely."),
+        Stage("blended", "out = maps @ v", blended, 0, "The product writes a contiguous [B, h, T, d_k]."),
     ]
 
 

@@ -109,7 +109,7 @@ def _check_heads(patterns, maps):
 
 
 # Subspaces H_1, ..., H_h of R^d_model, given by bases: a list of h tensors [k_i, d_model]. R^d_model is their
-# direct sum if every vector is h_1 + ... + h_h, with each h_i in H_i, in exactly one way.
+# direct sum if every vector is v_1 + ... + v_h, with each v_i in H_i, in exactly one way.
 
 
 def projectors(bases):

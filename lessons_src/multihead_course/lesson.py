@@ -70,8 +70,8 @@ class Lesson:
 
     @property
     def label(self) -> str:
-        """The file's name for a reader: '03_the_4d_pipeline' -> '03 the 4d pipeline'."""
-        return self.name.replace("_", " ")
+        """The file's name for a reader: '04_concat_and_w_o' -> '04 concat and W_O'."""
+        return self.name.replace("_", " ").replace("w o", "W_O").replace("d model", "d_model")
 
     @property
     def question(self) -> str:

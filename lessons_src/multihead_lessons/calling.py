@@ -16,6 +16,10 @@ from torch import nn
 from multihead_lessons.running import Elsewhere
 
 
+class Seen(Exception):
+    """What can be seen of an answer but not compared by numbers. Its text is for the learner."""
+
+
 def ask(answer: Any, run: Callable[[Any, Any], Any], case: Any) -> Any:
     """`run(answer, case)`, wherever the answer runs. `run` is a function of this module."""
     if not isinstance(answer, Elsewhere):
@@ -32,8 +36,10 @@ def plainly(answer: Any, case: Any) -> Any:
 
 
 def plainly_but_for_dust(answer: Any, case: Any) -> Any:
-    """The same, with 0 for every number of a tensor below 1e-6: methods that are all right miss a zero in different ways."""
+    """The same, with 0 for every number below 1e-6: methods that are all right miss a zero in different ways."""
     result = plainly(answer, case)
+    if isinstance(result, float):
+        return 0.0 if abs(result) < 1e-6 else result
     if not isinstance(result, torch.Tensor):
         return result
     return torch.where(result.abs() < 1e-6, torch.zeros_like(result), result)
@@ -69,33 +75,35 @@ def use_head_dim(answer: Any, case: Any) -> Any:
 WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
 
 
-class NotAModule(Exception):
+class NotAModule(Seen):
     """The answer builds something else than an nn.Module."""
 
 
-class NoWayIn(Exception):
+class NoWayIn(Seen):
     """Neither w_q, w_k, w_v as nn.Linear nor load_weights."""
 
 
-class TooNarrow(Exception):
+class TooNarrow(Seen):
     """A projection that takes d_k channels."""
 
 
-class OutputTooNarrow(Exception):
+class OutputTooNarrow(Seen):
     """A w_o that takes d_k channels."""
 
 
-class NotRegistered(Exception):
+class NotRegistered(Seen):
     """Weights that are used and are no parameters."""
 
 
-class DrawsNumbers(Exception):
+class DrawsNumbers(Seen):
     """A forward that draws random numbers."""
 
 
 def build_and_call(answer, case):
     """The output of a fresh layer under the case's weights."""
     d_model, h, weights, x, mask = case.args
+    if d_model % h:  # the layer itself must refuse; copying weights into it could raise in its place
+        return answer(d_model, h)(x)
     layer = loaded(answer, d_model, h, weights)
     if not all(registered(layer, weight) for weight in weights[:3]):
         raise NotRegistered("w_q, w_k and w_v must be parameters")
@@ -152,27 +160,68 @@ def registered(layer, weight):
 
 # A layer that an answer makes of named weights
 
-class NotByName(Exception):
+class NotByName(Seen):
     """load_state_dict was given other names than the layer has, or too few."""
 
 
-class OtherSizes(Exception):
+class OtherSizes(Seen):
     """load_state_dict was given tensors of other sizes than the layer has."""
+
+
+class NoPlaceForBiases(Seen):
+    """A layer without biases was to get some."""
+
+
+class WritesIntoParameters(Seen):
+    """A parameter that autograd watches was written into."""
+
+
+class KeyBiasNotLoaded(Seen):
+    """All tensors are in the layer but the bias of the keys, which no output shows."""
+
+
+class OneLayerForAll(Seen):
+    """Two calls return the same layer."""
+
+
+KEY_BIAS = "attention.self.key.bias"
 
 
 def load_and_call(answer, case):
     """The output of the layer that the answer makes of weights by name."""
     weights, h, x = case.args
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # what is not loaded holds the same random numbers each time, so a misconception can name it
-        try:
-            layer = answer(weights, h)
-        except RuntimeError as error:  # all of load_state_dict's complaints are of this one type
-            if "size mismatch" in str(error):
-                raise OtherSizes(str(error)) from error
-            if "Missing key" in str(error) or "Unexpected key" in str(error):
-                raise NotByName(str(error)) from error
-            raise
+        layer = _made(answer, weights, h)
         if not isinstance(layer, nn.Module):
             raise NotAModule(f"a {type(layer).__name__} is no nn.Module")
-        return layer(x)
+        if not layer.state_dict():
+            raise NotRegistered("the layer has neither parameters nor buffers")
+        if _made(answer, weights, h) is layer:
+            raise OneLayerForAll("two calls return the same layer")
+        if [name for name, weight in weights.items() if not registered(layer, weight)] == [KEY_BIAS]:
+            raise KeyBiasNotLoaded(f"{KEY_BIAS} is not in the layer")
+        with torch.no_grad():
+            return layer(x)
+
+
+def _made(answer, weights, h):
+    """answer(weights, h); what torch complains of becomes an exception of its own, with torch's reason."""
+    try:
+        return answer(weights, h)
+    except AttributeError as error:
+        if "'NoneType' object has no attribute" in str(error):  # only a bias can be None in a layer
+            raise NoPlaceForBiases(str(error)) from error
+        raise
+    except RuntimeError as error:  # all of load_state_dict's complaints are of this one type
+        first, *reasons = str(error).splitlines()
+        text = " ".join(reasons[0].split()) if first.startswith("Error(s) in loading") and reasons else first
+        if "leaf Variable" in text:
+            raise WritesIntoParameters(text) from error
+        if "size mismatch" in text or "must match the size of tensor" in text:
+            raise OtherSizes(text) from error
+        if re.fullmatch(r'Unexpected key\(s\) in state_dict: ("(\w+\.)?bias"(, )?)+\.? ?', text):
+            raise NoPlaceForBiases(text) from error
+        if "Missing key" in text or "Unexpected key" in text:
+            raise NotByName(text) from error
+        raise

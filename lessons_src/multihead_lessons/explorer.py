@@ -16,7 +16,7 @@ from multihead_lessons import svg
 from multihead_lessons.svg import Picture
 
 State = Mapping[str, Any]
-LINE = "margin:0;white-space:normal"  # of a sentence: it breaks where the page ends
+LINE = "margin:0;line-height:1.5;white-space:normal"  # of a sentence: it breaks where the page ends
 
 MAX_WIDTH, MAX_HEIGHT = 860, 460  # one screen of JupyterLab with the controls above; tested for every state
 
@@ -191,6 +191,8 @@ class Explorer:
         if self._settling:
             return
         if sentence := control.refusal(value, self.state):
+            if self.presets:
+                self.preset.value = None  # so that each preset can be chosen to get back
             self._say(sentence)
         else:
             together = {other.name for other in self.controls if other.follows and other is not control

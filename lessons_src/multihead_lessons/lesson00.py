@@ -68,7 +68,7 @@ MAPS_TOP, MAPS_HEIGHT = 106, 246
 
 
 def draw_heads(d_model: int, h: int) -> Picture:
-    """The strip of d_model numbers cut into h pieces, and the map that each piece makes."""
+    """The strip of d_model numbers cut into h pieces, and the map that each head makes."""
     d_k, parameters = d_model // h, mh.count_parameters(d_model, h)
     share = BAR_WIDTH / h
     parts = [svg.text(LEFT, 24, f"one projected vector: d_model = {d_model} numbers", size=15, font_weight="600"),

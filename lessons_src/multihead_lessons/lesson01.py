@@ -67,7 +67,7 @@ def draw_triangle(s0: int, s1: int, s2: int) -> Picture:
     parts = [*_axes_of_triangle(left, bottom, unit),
              svg.path(_polyline(corners) + "Z", fill=HEAD_COLORS[0], fill_opacity=0.12, stroke=HEAD_COLORS[0],
                       stroke_width=1.5)]
-    parts += [svg.line(*place, *corner, stroke=HEAD_COLORS[0], stroke_width=1 + 9 * weight, stroke_opacity=0.55)
+    parts += [svg.line(*place, *corner, stroke=HEAD_COLORS[0], stroke_width=1 + 9 * weight)
               for corner, weight in zip(corners, weights) if weight >= 0.005]
     for j, (x, y) in enumerate(corners):
         right, down = (14, 5) if j == 2 else (-6, 23)
@@ -167,9 +167,9 @@ class ErrorPlane:
         return [svg.path(under, fill=HEAD_COLORS[3], fill_opacity=0.13),
                 svg.rect(self.left, self.top, self.size, self.size, stroke=svg.RULE),
                 svg.line(*top_left, *bottom_right, stroke=HEAD_COLORS[3], stroke_width=2, stroke_dasharray="6 4"),
-                svg.text(self.at(0.5, 0)[0], bottom_left[1] + 36, "error of need a", anchor="middle"),
+                svg.text(self.at(0.5, 0)[0], bottom_left[1] + 41, "error of need a", anchor="middle"),
                 svg.text(self.left - 34, self.top - 12, "error of need b"),
-                *(svg.text(self.at(share, 0)[0], bottom_left[1] + 17, words, anchor="middle", **muted)
+                *(svg.text(self.at(share, 0)[0], bottom_left[1] + 23, words, anchor="middle", **muted)
                   for share, words in ticks),
                 *(svg.text(self.left - 8, self.at(0, share)[1] + 4, words, anchor="end", **muted)
                   for share, words in ticks[1:])]
@@ -224,14 +224,14 @@ def _blend_status(heads: int, p: int, elsewhere: int, a: float, b: float) -> str
         place = "the dot lies above the line" if total > 1 else "the dot lies below the line"
     if heads == 2 and p == 50:
         place += ". The two patterns are equal, so the second head adds nothing"
-    return (f"{'One head' if heads == 1 else 'Two heads'}, p = {p} %, elsewhere {elsewhere} %: error a = {a:.2f}, "
+    return (f"{'One head' if heads == 1 else 'Two heads'}, p = {p} %, others {elsewhere} %: error a = {a:.2f}, "
             f"error b = {b:.2f}, together {total:.2f}; {place}.")
 
 
 def blend_explorer() -> Explorer:
     """One head or two, its share p, and what goes elsewhere."""
     return Explorer(draw_blend, Choice("heads", [1, 2], 1), Slider("p", range(0, 101, 5), 75, label="p in %"),
-                    Slider("elsewhere", range(0, 61, 10), 0, label="else %"))
+                    Slider("elsewhere", range(0, 61, 10), 0, label="others %"))
 
 
 # The exact limit: a layer as one matrix, and the matrix rearranged
@@ -414,7 +414,7 @@ def learning_curves(curves: Mapping[str, Sequence[float]]) -> Figure:
     axes = figure.subplots()
     for run, (name, curve) in enumerate(curves.items()):
         axes.plot(range(EVERY, EVERY * len(curve) + 1, EVERY), curve, color=_color(run), linewidth=2, label=name,
-                  marker="os^D"[run], markevery=(5 + 3 * run, 12))
+                  clip_on=False, marker="os^D"[run], markevery=(5 + 3 * run, 12))
     axes.set_ylim(0, 1.1)
     axes.set_yticks([0, 0.5, 1], ["0", "½", "1"])
     axes.set_xlim(0, STEPS)
@@ -564,7 +564,7 @@ def draw_trained(h: int, d_model: int, token: int) -> Picture:
     maps, (a, b) = _trained(h, d_model)
     source_a, source_b = _targets()[token]
     columns, right, down, cell = GRIDS[h]
-    some = "1 map" if h == 1 else f"{h} maps"
+    some = "1 pattern" if h == 1 else f"{h} patterns"
     parts = [svg.text(left, 20, f"{some}, d_k = {d_model} / {h} = {d_model // h}, row {token} framed", size=14,
                       font_weight="600")]
     for head, weights in enumerate(maps):
@@ -589,20 +589,25 @@ def _looks(left: float, top: float, weights: torch.Tensor, token: int) -> list[s
     step, box, low = 46, 34, top + 190
     centers = [left + step * j + box / 2 for j in range(TWO.T)]
     parts = [svg.text(left, top, f"where token {token} looks", size=14, font_weight="600")]
+    tops: list[list[str]] = [[] for _ in centers]  # the heads that look there most
     for head, row in enumerate(weights.tolist()):
         shift = 3 * (head - (len(weights) - 1) / 2)
         parts += [svg.line(centers[token] + shift, low, centers[j] + shift, top + 74, stroke=_color(head),
-                           stroke_width=0.5 + 9 * weight, stroke_opacity=0.75)
-                  for j, weight in enumerate(row) if weight >= 0.02]
+                           stroke_width=0.5 + 9 * weight) for j, weight in enumerate(row) if weight >= 0.1]
+        most = max(range(TWO.T), key=row.__getitem__)
+        tops[most].append(str(head + 1))
     for j, center in enumerate(centers):
         parts += [svg.rect(center - box / 2, top + 40, box, box, fill=svg.PAPER, stroke=svg.INK, stroke_width=1.5),
                   svg.text(center, top + 62, j, anchor="middle", size=14)]
+        if tops[j]:
+            parts.append(svg.text(center, top + 88 + 14 * (j % 2), ", ".join(tops[j]), size=12, anchor="middle", font_weight="700",
+                                  stroke=svg.PAPER, stroke_width=4, paint_order="stroke"))
     for need, source in zip("ab", _targets()[token]):
         parts.append(svg.text(centers[source], top + 32, f"has {need}", size=12, anchor="middle", font_weight="700"))
     return parts + [
         svg.rect(centers[token] - box / 2, low, box, box, fill=svg.PAPER, stroke=svg.INK, stroke_width=2.5),
         svg.text(centers[token], low + 22, token, anchor="middle", size=14),
-        svg.text(left, low + 54, "a thicker line, a larger weight; weights below 0.02 left out", size=12,
+        svg.text(left, low + 54, "lines: weights from 0.1; numbers: heads that look there most", size=12,
                  fill=svg.MUTED)]
 
 
@@ -640,7 +645,7 @@ def bleu() -> Picture:
     def at(h: int, score: float) -> tuple[float, float]:
         return left + 92 * math.log2(h), bottom - 110 * (score - 24.75)
     points = [at(h, score) for h, score in BLEU.items()]
-    parts = [svg.text(12, 20, "BLEU, development set, single runs")]
+    parts = [svg.text(12, 20, "BLEU, development set, one number each")]
     for score in (25, 25.5, 26):
         _, y = at(1, score)
         parts += [svg.line(left - 40, y, width - 12, y, stroke=svg.RULE, stroke_dasharray="3 4"),
@@ -688,17 +693,17 @@ def blend_quiz() -> Quiz:
 
 def wider_quiz() -> Quiz:
     return Quiz(
-        "One head stops at the error ½. You make it four times wider, with four times the weights. Where does it stop?",
+        "One head's two errors have the mean ½ at best. You make the head four times wider, with four times the weights. What "
+        "is the mean now, at best?",
         Option("near 0: it has room for both needs now",
                "Room is not what it lacks. However wide its values are, all of them are blended by the same row of "
                "weights."),
         Option("near ⅛: the error is shared out over four times the width",
-               "The error comes from the pattern, and there is still one. Its width does not enter the Schmidt rank."),
-        Option("at ½ again",
-               "A head of any width has Schmidt rank 1, and the task has rank 2 with two equal values. Half of it is out "
-               "of reach.", right=True),
+               "The error comes from the pattern, and there is still one. How wide the head is plays no part."),
+        Option("½ again",
+               "However wide the head is, one row of weights blends everything. The next section proves it.", right=True),
         Option("above ½: a wide head is harder to train",
-               "It trains as well as the narrow one. It meets the same floor."))
+               "This is about the best that any weights could do. And the experiment below shows that it trains as well."))
 
 
 def more_heads_quiz() -> Quiz:

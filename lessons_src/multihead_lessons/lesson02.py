@@ -313,7 +313,7 @@ def budget_explorer() -> Explorer:
 def twelve_heads_quiz() -> Quiz:
     return Quiz(
         "With one head of width 768, each of W_Q, W_K, W_V and W_O has 768² weights. You use twelve heads of "
-        "width 64 instead. Weights?",
+        "width 64 instead. How many weights are there?",
         Option("twelve times as many",
                "Twelve heads of width 768 would have that. These are 64 wide: each takes a twelfth of the "
                "columns of W_Q, W_K and W_V, and meets a twelfth of the rows of W_O."),
@@ -331,7 +331,8 @@ def twelve_heads_quiz() -> Quiz:
 
 def bump_quiz() -> Quiz:
     return Quiz(
-        "You change channel 1 of x, in every token. Which of the twelve heads can notice, before W_O?",
+        "In multi-head attention, x is projected first, then cut. You change channel 1 of x in every token. Which of twelve "
+        "heads of width 64 can notice, before W_O?",
         Option("head 1 only: it owns channels 1 to 64",
                "Head 1 owns channels 1 to 64 of the projected vector. Each of those is a weighted sum of all "
                "768 channels of x."),
@@ -348,7 +349,7 @@ def bump_quiz() -> Quiz:
 
 def growth_quiz() -> Quiz:
     return Quiz(
-        "d_model and T stay as they are, h goes from 1 to 12. What grows?",
+        "d_model = 768 and T stay as they are; one head becomes twelve of width 64. What grows?",
         Option("the weights", "You have just counted them: 4 d_model² for every h that divides d_model."),
         Option("the FLOPs of Q K^T, because there are twelve products",
                "Twelve products, each over 64 channels instead of 768: h T² d_k multiply-adds, and h d_k is "
@@ -362,7 +363,7 @@ def growth_quiz() -> Quiz:
 
 def shared_heads_quiz() -> Quiz:
     return Quiz(
-        "Llama-3-70B has 64 query heads and 8 key/value heads. How many of the weights are left, against 64 "
+        "Llama-3-70B has 64 query heads and 8 key/value heads. How much of its attention weights is left, against 64 "
         "of each?",
         Option("an eighth", "That is what is left of W_K and W_V. W_Q and W_O keep all 64 heads."),
         Option("a half",

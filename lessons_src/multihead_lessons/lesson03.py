@@ -131,8 +131,9 @@ def who_meets_whom() -> Picture:
 # The pipeline explorer
 
 WIDTH, HEIGHT = 840, 406
-COLUMNS = (10, 150, 345, 585, 690)  # left edges: stage, shape, strides, contiguous, copies
+COLUMNS = (10, 150, 352, 648, 732)  # left edges: stage, shape, strides, contiguous, copies
 BYTES = 4  # float32
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 BATCHES, TOKENS = (1, 2, 4, 8), (1, 2, 4, 16, 128, 1024, 2048)
 WIDTHS = (8, 48, 96, 384, 768, 1024, 4096, 12288)
 
@@ -155,7 +156,7 @@ def draw_pipeline(B: int, T: int, d_model: int, h: int, b: int, head: int, t: in
     d_k, address = d_model // h, _heads(stages).address(b, head, t, k)
     alt = (f"A table of {len(stages)} stages from projected [{B}, {T}, {d_model}] to merged, with shape, strides, contiguity and "
            f"copied bytes; below, element [{b}, {head}, {t}, {k}] is walked to address {address} of the memory line.")
-    status = (f"B = {B}, T = {T}, d_model = {d_model:,} = {h} × {d_k}: {B * h:,} maps of {T:,} × {T:,}; with "
+    status = (f"B = {B:,}, T = {T:,}, d_model = {d_model:,} = {h} × {d_k}: {B * h:,} map{'s' * (B * h > 1)} of {T:,} × {T:,}; with "
               f"{attention} attention {_size(copied) if copied else 'nothing'} is copied. Element "
               f"[{b}, {head}, {t}, {k}] lies at address {address:,}.")
     return Picture(svg.svg(WIDTH, HEIGHT, *parts, alt=alt), alt, status, WIDTH)
@@ -202,9 +203,10 @@ def _tuple(numbers: tuple[int, ...]) -> str:
 
 
 def _size(count: int) -> str:
-    """Bytes in the largest binary unit that leaves at least 1."""
+    """Bytes in the largest binary unit that leaves at least 1, to four digits, so that sums can be checked."""
     power = min(int(math.log2(count)) // 10, 4) if count else 0
-    return f"{count / 1024**power:,.0f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+    number = count / 1024**power
+    return f"{number:,.4g} {UNITS[power]}" if number < 1000 else f"{number:,.0f} {UNITS[power]}"
 
 
 def _divisors(state: dict) -> list[int]:
@@ -255,7 +257,7 @@ def direct_view_quiz() -> Quiz:
         "x has shape [B, T, d_model]. Which line gives head i the channels i d_k to (i + 1) d_k - 1 of every token?",
         Option("x.view(B, h, T, d_k)",
                "view reads the memory in order, and in memory whole tokens follow one another. So head 0 would get the first "
-               "tokens, not the first channels."),
+               "T d_k numbers, not the first d_k channels of every token."),
         Option("x.view(B, T, h, d_k).transpose(1, 2)",
                "view cuts the last axis, where the channels are; transpose then brings the head axis in front of time.", right=True),
         Option("both lines give the same tensor",

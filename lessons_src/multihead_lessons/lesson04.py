@@ -333,7 +333,8 @@ def gains_explorer() -> Explorer:
         given = dict(enumerate(percent, 1))
         return {f"gain_{i}": given.get(i, rest) for i in range(1, MOST + 1)}
     return Explorer(draw_gains, Slider("h", HEADS, 4), Slider("d_model", WIDTHS, 32), *gains,
-                    presets={"all heads": preset(), "lose head 1": preset(0), "lose head 3": preset(100, 100, 0),
+                    presets={"all heads": preset(), "lose head 1": preset(0),
+                             "h = 4, lose head 3": {"h": 4, **preset(100, 100, 0)},
                              "head 1 alone": preset(100, rest=0), "all at 50 %": preset(rest=50)})
 
 
@@ -341,18 +342,18 @@ def gains_explorer() -> Explorer:
 
 def merge_quiz() -> Quiz:
     return Quiz(
-        "out is a new, contiguous [B, h, T, d_k]. Which line gives each token's channels, head 1's first, then head 2's?",
-        Option("out.reshape(B, T, h * d_k)",
-               "The shape is right, but reshape reads the memory in order, and there all tokens of head 1 come before any of "
-               "head 2. Each row would mix tokens."),
-        Option("out.transpose(1, 2).view(B, T, h * d_k)",
-               "The right idea, and torch refuses: after the transpose h and d_k do not lie side by side in memory, so no stride "
-               "walks through both."),
-        Option("out.transpose(1, 2).reshape(B, T, h * d_k)",
-               "transpose undoes the transpose of the split; reshape then joins the last two axes, and copies because it must.",
-               right=True),
-        Option("out.mean(dim=1)",
-               "That has d_k channels, not h d_k. Heads are laid side by side; none is averaged away."))
+        "out is new and contiguous, [B, h, T, d_k]: three tokens, two heads of two channels. What stands in the first row of "
+        "out.reshape(B, T, h * d_k)?",
+        Option("token 0: head 1's two channels, then head 2's",
+               "That is what a merge must give. But reshape reads the memory in order, and after head 1's token 0 lies head 1's "
+               "token 1."),
+        Option("tokens 0 and 1 of head 1",
+               "reshape reads the memory in order: all tokens of head 1, then all of head 2. The shape is right, so nothing "
+               "complains.", right=True),
+        Option("nothing: torch raises an error",
+               "reshape raises only if the number of entries differs. It is view after a transpose that refuses."),
+        Option("channel 0 of both heads, then channel 1 of both",
+               "For that h and d_k would have to change places. reshape changes no order."))
 
 
 def meeting_quiz() -> Quiz:
@@ -374,8 +375,9 @@ def lost_head_quiz() -> Quiz:
         "A trained layer of two heads does both relations with error 0.00. Head 1 is set to 0, nothing is retrained. Then?",
         Option("nothing changes: the other head takes over",
                "The other head goes on looking where it looked. Without training nothing tells it to do more."),
-        Option("both relations get about half as good",
-               "That would be so if each head carried half of both. Here the training came to another division of labor."),
+        Option("both relations get worse, by the same amount",
+               "If each head wrote half of both, both errors would be 0.25, the square of what is missing. Here the training "
+               "came to another division of labor."),
         Option("one relation is lost, error 1.00; the other stays at 0.00",
                "In this layer each head serves one relation. What it wrote is missing; the other head's part is untouched.",
                right=True),
@@ -385,7 +387,8 @@ def lost_head_quiz() -> Quiz:
 
 def mask_quiz() -> Quiz:
     return Quiz(
-        "Our causal mask is True where a token may attend. You hand it to nn.MultiheadAttention as attn_mask. What happens?",
+        "A causal mask lets a token see itself and earlier tokens; ours is True there. You hand it to nn.MultiheadAttention "
+        "as attn_mask. What happens?",
         Option("the same as in our layer",
                "torch's module reads a boolean attn_mask the other way round: True means blocked."),
         Option("torch raises an error, because the mask is boolean",

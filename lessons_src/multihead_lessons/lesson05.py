@@ -36,7 +36,7 @@ def three_spaces() -> Picture:
                                *(plane.arrow((0, 0), line, HEAD_COLORS[i]) for i, line in enumerate(lines))),
                   *(plane.tip_label(line, str(i + 1), font_weight="700") for i, line in enumerate(lines)),
                   svg.text(plane.left, plane.top + size + 20, f"angle {angles[-1]:.0f}°")]
-    parts += [svg.text(10, 284, "1, drawn through: head 1"), svg.text(250, 284, "2, dashed: head 2")]
+    parts += [svg.text(10, 284, "1, solid: head 1"), svg.text(250, 284, "2, dashed: head 2")]
     width, height = 10 + 3 * (size + 30), 296
     alt = ("Three planes, each with two lines through the origin, one for each head. The coordinate blocks meet at "
            f"{angles[0]:.0f} degrees, the lines that are read at {angles[1]:.0f}, the lines that are written at "
@@ -131,7 +131,8 @@ def angles_in_space() -> Picture:
         arc = [plane.at(_seen((0, 0.9 * math.cos(t), 0.9 * math.sin(t)))) for t in turned]
         sheets = [_sheet(plane, (1.2, 0, 0), (0, 1.5, 0), HEAD_COLORS[0])]
         if number:
-            sheets += [_sheet(plane, (1.2, 0, 0), rise, HEAD_COLORS[1], low=-0.35), _through(plane, (1.2, 0, 0), svg.INK)]
+            sheets += [_sheet(plane, (1.2, 0, 0), rise, HEAD_COLORS[1], low=-0.35), _through(plane, (1.2, 0, 0), svg.INK),
+                       plane.segment((0, 0), _seen(rise), HEAD_COLORS[1])]
         else:
             sheets.append(_through(plane, rise, HEAD_COLORS[1], LINE_DASHES[1]))
         sheets.append(plane.segment((0, 0), _seen((0, 1.5, 0)), HEAD_COLORS[0]))
@@ -223,7 +224,7 @@ def draw_plane(first: int, second: int, angle: int, length: int, show: str) -> P
     else:
         bars += [(f"piece in {NAMES[i]}", "any length" if split.on_both else "none", HEAD_COLORS[i]) for i in range(2)]
     if show == "shadows":
-        bars.append(("sum misses v by", missed, svg.MUTED))
+        bars.append(("sum misses v by", missed, HEAD_COLORS[3]))
     parts = [_lines_and_arrows(split, ends, show), *_line_names(split),
              WINDOW.tip_label(split.v, "v", font_weight="700"),
              svg.text(PANEL, 24, f"{NAMES[0]} and {NAMES[1]} open by {split.gap}°" if split.gap else
@@ -338,7 +339,7 @@ def plane_explorer() -> Explorer:
         presets={"right angles": {"first": 10, "second": 100, "angle": 40},
                  "nearly one line": {"first": 10, "second": 13, "angle": 40},
                  "one line, v off it": {"first": 10, "second": 10, "angle": 40},
-                 "one line, v on it": {"first": 10, "second": 10, "angle": 10}})
+                 "one line, v on it": {"first": 10, "second": 10, "angle": 10, "length": 2}})
 
 
 # The angles explorer
@@ -422,7 +423,7 @@ def _map(angles: HeadAngles) -> list[str]:
                   svg.text(left + (i + 0.5) * cell, top - 6, i + 1, size=12, anchor="middle"),
                   svg.rect(aside, y, 40, cell, fill=_color(others), shape_rendering="crispEdges"),
                   svg.text(aside + 20, y + cell / 2 + 4, _small(others), size=12, anchor="middle", fill=_ink(others))]
-        if h <= 8:
+        if h <= 12:
             pairs = [(j, float(angles.smallest[i, j])) for j in range(h) if j != i]
             parts += [svg.text(left + (j + 0.5) * cell, y + cell / 2 + 4, _small(pair), size=12, anchor="middle",
                                fill=_ink(pair)) for j, pair in pairs]
@@ -523,14 +524,14 @@ def pieces_quiz() -> Quiz:
         "v = (1, 2) is the sum of a piece on the line of (1, 0) and a piece on the line of (1, 1). How long is the second "
         "piece?",
         Option("shorter than v: a part is smaller than the whole",
-               "So it is at right angles. Here the lines are oblique, the first piece points backward, and the second must "
-               "be longer to make up for it."),
+               "That holds if the lines are at right angles. Here they are oblique: the first piece points backward, and the "
+               "second must be longer to make up for it."),
         Option("longer than v",
                "Only the second line leaves the axis, so it must bring the whole 2 of the second coordinate: (2, 2), of "
                "length 2.83, while v has 2.24. The first piece is (-1, 0).", right=True),
-        Option("as long as the shadow of v on the second line",
-               "The shadow, v projected at right angles, is (1.5, 1.5). To come back to v you would have to add (-0.5, "
-               "0.5), which does not lie on the first line."),
+        Option("as long as v projected at right angles onto the second line",
+               "That projection is (1.5, 1.5). To come back to v you would have to add (-0.5, 0.5), which does not lie on the "
+               "first line."),
         Option("that is up to us: many pairs of pieces add up to v",
                "The two rows (1, 0) and (1, 1) form an invertible matrix. By the theorem there is exactly one split."))
 
@@ -553,7 +554,7 @@ def two_heads_quiz() -> Quiz:
 
 def others_quiz() -> Quiz:
     return Quiz(
-        "Any two of twelve heads open by about 56°. And head 1 against the sum of the other eleven?",
+        "Twelve random heads in 768 dimensions: any two open by about 56°. And head 1 against the sum of the other eleven?",
         Option("about 56° too: it keeps its distance from each of them",
                "A direction can be far from each of eleven subspaces and close to a sum of vectors from all of them."),
         Option("about 90°: by the theorem the sum is direct",

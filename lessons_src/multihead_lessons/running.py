@@ -218,6 +218,7 @@ def where(error: BaseException, answer: Any) -> str:
 
 
 def _file_of(answer: Any) -> str | None:
+    answer = inspect.unwrap(answer)
     for function in (answer, getattr(answer, "forward", None), getattr(answer, "__init__", None),
                      getattr(answer, "__call__", None)):
         code = getattr(function, "__code__", None)

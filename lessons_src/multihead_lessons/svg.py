@@ -36,6 +36,11 @@ def number(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
+def _written(key: str, value: float) -> str:
+    """An opacity takes two decimals, or nearby weights look alike; everything else is a length."""
+    return f"{value:.2f}" if key.endswith("opacity") else number(value)
+
+
 def _length(value: float | str) -> float | str:
     return value if isinstance(value, str) else float(value)
 
@@ -45,7 +50,7 @@ def tag(name: str, content: str = "", /, **attributes: object) -> str:
     pairs = []
     for key, value in attributes.items():
         if value is not None:
-            value = number(value) if isinstance(value, float) else html.escape(str(value), quote=True)
+            value = _written(key, value) if isinstance(value, float) else html.escape(str(value), quote=True)
             pairs.append(f' {key.rstrip("_").replace("_", "-")}="{value}"')
     return f"<{name}{''.join(pairs)}>{content}</{name}>" if content else f"<{name}{''.join(pairs)}/>"
 

@@ -212,10 +212,10 @@ def test_what_cannot_be_is_said_in_words(call, words):
         call(Layout.contiguous((2, 3, 4)))
 
 
-def real_heads(B, T, h, d_k, time_first, fused):
+def real_heads(B, T, h, d_k, time_first, packed):
     """Queries as a model stores them, reached by the real steps."""
     tokens = (T, B) if time_first else (B, T)
-    if fused:
+    if packed:
         q, _, _ = torch.randn(*tokens, 3 * h * d_k).split(h * d_k, dim=-1)
     else:
         q = torch.randn(*tokens, h * d_k)
@@ -223,7 +223,7 @@ def real_heads(B, T, h, d_k, time_first, fused):
     return q.permute(1, 2, 0, 3) if time_first else q.transpose(1, 2)
 
 
-LAYOUTS = [dict(time_first=a, fused=b) for a in (False, True) for b in (False, True)]
+LAYOUTS = [dict(time_first=a, packed=b) for a in (False, True) for b in (False, True)]
 
 
 @pytest.mark.parametrize("habit", LAYOUTS)
@@ -249,14 +249,14 @@ def test_the_fold_rule_is_views_rule_for_any_strides(x):
 def test_the_table_of_free_folds():
     B, T, h, d_k = 2, 4, 12, 64
     d = h * d_k
-    table = {  # time_first, fused: strides at these sizes, then fold free at (B, T) = (2, 4), (1, 4), (2, 1)
+    table = {  # time_first, packed: strides at these sizes, then fold free at (B, T) = (2, 4), (1, 4), (2, 1)
         (False, False): ((T * d, d_k, d, 1), (False, True, True)),
         (False, True): ((3 * T * d, d_k, 3 * d, 1), (False, True, False)),
         (True, False): ((d, d_k, B * d, 1), (True, True, True)),
         (True, True): ((3 * d, d_k, 3 * B * d, 1), (False, True, False)),
     }
-    for (time_first, fused), (strides, free) in table.items():
-        layouts = [heads_layout(*sizes, h, d_k, time_first=time_first, fused=fused)
+    for (time_first, packed), (strides, free) in table.items():
+        layouts = [heads_layout(*sizes, h, d_k, time_first=time_first, packed=packed)
                    for sizes in ((B, T), (1, T), (B, 1))]
         assert layouts[0].strides == strides
         assert tuple(map(fold_is_free, layouts)) == free
@@ -304,10 +304,10 @@ def test_every_stage_of_the_explicit_pipeline():
         assert stages["folded q, k"].copied_elements + stages["scores"].copied_elements == sum(log.copied)
         assert stages["folded q, k"].layout == log.operands[0][0]
 
-        weights, log = dispatched(lambda: (scores / math.sqrt(d_k)).softmax(-1))
-        assert_stage(stages["weights"], weights, log)
+        maps, log = dispatched(lambda: (scores / math.sqrt(d_k)).softmax(-1))
+        assert_stage(stages["maps"], maps, log)
 
-        blended, log = dispatched(lambda: weights @ v)
+        blended, log = dispatched(lambda: maps @ v)
         assert_same(stages["blended"].layout, blended)
         assert stages["folded v"].copied_elements + stages["blended"].copied_elements == sum(log.copied)
         assert stages["folded v"].layout == log.operands[0][1]

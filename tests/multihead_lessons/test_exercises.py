@@ -228,7 +228,7 @@ def test_check_shows_a_sentence_and_for_layout_mistakes_a_picture(monkeypatch):
     for stubborn in (SystemExit, KeyError, NotImplementedError):
         check("split_heads", _raising(stubborn))
     assert shown[0]["text/plain"] == "split_heads: passed." and "<img" not in shown[0]["text/html"]
-    assert "one reshape" in shown[1]["text/plain"] and '<img alt="wanted and yours' in shown[1]["text/html"]
+    assert "in one step" in shown[1]["text/plain"] and '<img alt="wanted and yours' in shown[1]["text/html"]
     assert "ZeroDivisionError" in shown[2]["text/plain"] and all(len(data["text/plain"]) < 800 for data in shown)
 
 

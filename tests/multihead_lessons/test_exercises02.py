@@ -221,7 +221,8 @@ def test_miscounts_in_a_strangers_style_are_named():
     def same_for_all(d_model, h, n_kv_heads=None, d_k=None, bias=False):
         return 4 * d_model * (d_model + bias)
 
-    for answer, slug in [(the_tempting_chain, "d_k x d_k, w_o too"), (twelve_layers, "h layers"), (no_output, "no w_o"),
+    for answer, slug in [(lambda d_model, h, n_kv_heads=None, d_k=None, bias=False: 4 * d_model**2,
+                          "4 d_model squared without biases"), (the_tempting_chain, "d_k x d_k, w_o too"), (twelve_layers, "h layers"), (no_output, "no w_o"),
                          (same_for_all, "always 4 d_model squared")]:
         assert examine("count_parameters", answer).misconception == slug
 
@@ -300,14 +301,14 @@ def test_other_flop_counts_are_described(answer, words):
 
 def test_published_head_dims_are_those_of_the_presets():
     widths = {preset.name: preset.d_k for preset in mh.PRESETS}
-    assert published_head_dims() == {"GPT-2 small": widths["GPT-2 small"], "GPT-3": widths["GPT-3 175B"],
+    assert published_head_dims() == {"GPT-2 small": widths["GPT-2 small"], "GPT-3 175B": widths["GPT-3 175B"],
                                      "Llama-3-70B": widths["Llama-3-70B"]}
-    assert_right("published_head_dims", [lambda: {"GPT-3": 128, "Llama-3-70B": 128, "GPT-2 small": 64},
-                                         lambda: dict(zip(("GPT-2 small", "GPT-3", "Llama-3-70B"), (64.0, 128, 128)))])
+    assert_right("published_head_dims", [lambda: {"GPT-3 175B": 128, "Llama-3-70B": 128, "GPT-2 small": 64},
+                                         lambda: dict(zip(("GPT-2 small", "GPT-3 175B", "Llama-3-70B"), (64.0, 128, 128)))])
 
 
 @pytest.mark.parametrize("answer, words", [
-    (lambda: [64, 128, 128], "must be a dict"), (lambda: {"GPT-2": 64}, "keys 'GPT-2 small', 'GPT-3', 'Llama-3-70B'"),
-    (lambda: {"GPT-2 small": 64, "GPT-3": 100, "Llama-3-70B": 128}, "['GPT-3'] is wrong")])
+    (lambda: [64, 128, 128], "must be a dict"), (lambda: {"GPT-2": 64}, "keys 'GPT-2 small', 'GPT-3 175B', 'Llama-3-70B'"),
+    (lambda: {"GPT-2 small": 64, "GPT-3 175B": 100, "Llama-3-70B": 128}, "['GPT-3 175B'] is wrong")])
 def test_other_published_head_dims_are_described(answer, words):
     assert words in sentence("published_head_dims", answer)

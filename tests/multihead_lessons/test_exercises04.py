@@ -97,7 +97,11 @@ def test_wrong_merges_in_a_strangers_style_are_named():
     def mean(heads):
         return sum(heads.unbind(1)) / heads.shape[1]
 
-    for answer, slug in [(scrambled, "no transpose"), (stubborn, "view"), (interleaved, "interleaved"), (mean, "averaged")]:
+    def viewed(heads):
+        b, n, t, d = heads.size()
+        return heads.view(b, t, n * d)
+
+    for answer, slug in [(scrambled, "no transpose"), (viewed, "no transpose, by view"), (stubborn, "view"), (interleaved, "interleaved"), (mean, "averaged")]:
         assert examine("merge_heads", answer).misconception == slug
 
 
@@ -621,6 +625,23 @@ class Unsplittable(Plain):
         return self.w_o(F.pad(out, (0, x.shape[-1] - out.shape[-1])))
 
 
+class NeverRefuses(Plain):
+    """Its inner width is h * d_k, so nothing fails where h does not divide d_model."""
+
+    def __init__(self, d_model, h):
+        nn.Module.__init__(self)
+        self.h, self.d_k = h, d_model // h
+        self.w_q, self.w_k, self.w_v = (nn.Linear(d_model, h * self.d_k, bias=False) for _ in range(3))
+        self.w_o = nn.Linear(h * self.d_k, d_model, bias=False)
+
+    def split(self, x):
+        return x.unflatten(-1, (self.h, self.d_k)).transpose(1, 2)
+
+    def forward(self, x, mask=None):
+        out = self.attend(*map(self.split, (self.w_q(x), self.w_k(x), self.w_v(x))), mask)
+        return self.w_o(out.transpose(1, 2).flatten(2))
+
+
 class IfMask(Plain):
     def attend(self, q, k, v, mask):
         scores = q @ k.mT / math.sqrt(self.d_k)
@@ -671,10 +692,11 @@ class EachTokenAlone(Plain):
 
 @pytest.mark.parametrize("answer, words", [
     (Unsplittable, "must raise an exception, and yours returns"),
+    (NeverRefuses, "must raise an exception, and yours returns"),
     (IfMask, '"if mask:", raises RuntimeError: Boolean value of Tensor with more than one value is ambiguous. This is the case with a mask'),
     (Refuses, "w_o.weight must be ["),
     (Single, "precision is lost. Keep the input's dtype. This is the case with a mask [B, h, T, T], in float64"),
-    (ChangesX, "changes the tensor that it is given"),
+    (ChangesX, "changes the tensor, list or dict that it is given"),
     (WithoutSuper, "raises AttributeError: cannot assign module before Module.__init__() call"),
     (Shifted, "the values are not"),
     (filled_with(-5.0), "a blocked key still has a say"),
@@ -683,7 +705,7 @@ class EachTokenAlone(Plain):
     (EachTokenAlone, "tokens never meet"),
     (lambda d_model, h: None, "builds no nn.Module"),
     (3, "must be a class or a function"),
-], ids=["no divisor", "if mask", "wide w_o", "float32", "changes x", "no super", "shifted", "filled with -5", "filled with 1e9", "time-first module", "each token alone", "None", "3"])
+], ids=["no divisor", "never refuses", "if mask", "wide w_o", "float32", "changes x", "no super", "shifted", "filled with -5", "filled with 1e9", "time-first module", "each token alone", "None", "3"])
 def test_other_layers_are_described(answer, words):
     assert words in sentence("MultiHeadAttention", answer)
 

@@ -296,7 +296,7 @@ def test_wrong_projectors_in_a_strangers_style_are_named():
     (lambda bases: torch.linalg.inv(torch.stack(bases)), "raises RuntimeError"),
     (lambda bases, d: None, "raises TypeError"),
     (lambda bases: by_inverse(bases) + 0.01, "the values are not"),
-    (lambda bases: by_inverse([basis.mul_(2) for basis in bases]), "changes the tensor that it is given"),
+    (lambda bases: by_inverse([basis.mul_(2) for basis in bases]), "changes the tensor, list or dict"),
     (lambda bases: by_inverse(bases) if len(bases[0]) + len(bases[1]) + 4 == 9 else torch.zeros(1), "shape"),
 ])
 def test_other_projectors_are_described(answer, words):
@@ -389,7 +389,7 @@ def test_a_split_by_least_squares_alone_is_told_to_raise():
     (lambda v, bases: by_coordinates(v, bases).sum(0), "must have the shape"),
     (lambda v, bases: by_coordinates(v, bases).T, "must have the shape"),
     (lambda v, bases: by_coordinates(v, bases) / 0, "the values are not"),
-    (lambda v, bases: by_coordinates(v.mul_(1.5), bases), "changes the tensor that it is given"),
+    (lambda v, bases: by_coordinates(v.mul_(1.5), bases), "changes the tensor, list or dict"),
     (lambda v, bases: 1 / 0, "raises ZeroDivisionError"),
 ])
 def test_other_splits_are_described(answer, words):

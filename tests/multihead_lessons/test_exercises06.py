@@ -108,17 +108,93 @@ def test_right_layers_pass():
                                 by_torchs_module, by_a_layer_of_ones_own])
 
 
-def test_the_bias_of_the_keys_does_not_show():
-    """It adds one number to a whole row of scores, so a layer without it gives the same output, and passes."""
-    def without(weights, h):
-        layer = by_copy(weights, h)
-        nn.init.zeros_(layer.w_k.bias)
+def without_the_bias_of_the_keys(weights, h):
+    """It adds one number to a whole row of scores, so the output is the same."""
+    layer = by_copy(weights, h)
+    nn.init.zeros_(layer.w_k.bias)
+    return layer
+
+
+def test_the_bias_of_the_keys_does_not_show_and_is_missed():
+    weights, h, x = exercises()["load_layer"].draw(torch.Generator().manual_seed(0))[0].args
+    layers = by_copy(weights, h), without_the_bias_of_the_keys(weights, h)
+    torch.testing.assert_close(layers[0](x), layers[1](x))
+    assert "but the bias of the keys" in sentence("load_layer", without_the_bias_of_the_keys)
+
+
+def without_no_grad(weights, h):
+    layer = mh.MultiHeadAttention(len(weights["attention.self.query.bias"]), h, bias=True)
+    layer.w_q.weight.copy_(weights["attention.self.query.weight"])
+    return layer
+
+
+def bias_forgotten(weights, h):
+    layer = mh.MultiHeadAttention(len(weights["attention.self.query.bias"]), h)
+    layer.load_state_dict(renamed(weights))
+    return layer
+
+
+def bias_forgotten_and_copied(weights, h):
+    layer = mh.MultiHeadAttention(len(weights["attention.self.query.bias"]), h)
+    with torch.no_grad():
+        for ours, theirs in PARTS.items():
+            getattr(layer, ours).weight.copy_(weights[f"{theirs}.weight"])
+            getattr(layer, ours).bias.copy_(weights[f"{theirs}.bias"])
+    return layer
+
+
+def by_their_place(weights, h):
+    layer = mh.MultiHeadAttention(len(weights["attention.self.query.bias"]), h, bias=True)
+    layer.load_state_dict(dict(zip(layer.state_dict(), weights.values())))
+    return layer
+
+
+def not_parameters(weights, h):
+    class Own(nn.Module):
+        def forward(self, x):
+            return by_copy(weights, h)(x)
+    return Own()
+
+
+def kept():
+    layers = {}
+
+    def once(weights, h):
+        d_model = len(weights["attention.self.query.bias"])
+        layer = layers.setdefault((d_model, h), mh.MultiHeadAttention(d_model, h, bias=True))
+        layer.load_state_dict(renamed(weights))
         return layer
-    assert_right("load_layer", [without])
+    return once
+
+
+@torch.no_grad()
+def of_384(weights, h):
+    layer = mh.MultiHeadAttention(384, 12, bias=True)
+    for ours, theirs in PARTS.items():
+        getattr(layer, ours).weight.copy_(weights[f"{theirs}.weight"])
+    return layer
+
+
+def only_the_first(weights, h):
+    layer = mh.MultiHeadAttention(len(weights["attention.self.query.bias"]), h, bias=True)
+    for ours, theirs in PARTS.items():
+        getattr(layer, ours).load_state_dict({kind: weights[f"{theirs}.{kind}"] for kind in ("weight", "bias")})
+        return layer
 
 
 @pytest.mark.parametrize("answer, words", [
-    (lambda weights, h: None, "Return the layer itself"),
+    (without_no_grad, "parameters that autograd watches"),
+    (bias_forgotten, "Build it with bias=True"),
+    (bias_forgotten_and_copied, "Build it with bias=True"),
+    (by_their_place, "by their place in the dict"),
+    (not_parameters, "holds no tensors that state_dict could find"),
+    (kept(), "Two calls return the same layer"),
+    (of_384, "A tensor does not fit into its place"),
+    (only_the_first, "Only the first part of the four is loaded"),
+    (lambda weights, h: by_copy({**weights, **{name.replace("value", "output.dense").replace("self.output", "output"):
+                                               weights[name] for name in weights if "value" in name}}, h),
+     "w_o got the tensors of attention.self.value"),
+    (lambda weights, h: None, "Is there a return?"),
     (lambda weights, h: by_copy(weights, h).state_dict(), "Return the layer itself"),
     (lambda weights, h: by_copy(weights, h + 100), "raises ValueError: h must divide d_model"),
     (lambda weights, h: by_copy({name: weights[name] for name in weights if "key" not in name}, h), "raises KeyError"),
@@ -210,7 +286,13 @@ def test_a_number_for_one_map_is_right_as_a_number():
     (lambda maps: by_diagonal(maps).numpy(force=True), "must be a tensor"),
     (lambda maps: by_diagonal(maps) * float("nan"), "NaN"),
     (lambda maps: sum(maps[..., t, t - 1] for t in range(1, 7)) / 6, ""),
+    (lambda maps: sum(maps[..., t, t - 1] for t in range(1, maps.shape[-1])) / 7, ""),
     (lambda maps: sum(maps[:, t, t - 1] for t in range(1, maps.shape[-1])) / (maps.shape[-1] - 1), ""),
+    (lambda maps: torch.diagonal(maps, -1, 1, 2).mean(-1), "Count axes from the end"),
+    (lambda maps: sum(maps[..., t, t - 1] for t in range(2, maps.shape[-1])) / (maps.shape[-1] - 1), "second token does not count"),
+    (lambda maps: maps.diagonal(0, -2, -1).sum(-1) / (maps.shape[-1] - 1), "weight of each token on itself"),
+    (lambda maps: (maps.argmax(-1)[..., 1:] == torch.arange(maps.shape[-1] - 1)).float().mean(-1), "how often the token before"),
+    (lambda maps: by_diagonal(maps.mean(-3)) if maps.ndim == 3 else by_diagonal(maps), "must have the shape"),
     (lambda maps: by_diagonal(maps.sub_(0.1)), "changes the tensor"),
     (lambda maps: maps[..., 0, 99], "raises IndexError"),
 ])
@@ -317,13 +399,53 @@ def writes_into_its_input(heads, w_o, silenced):
     return mh.merge_heads(heads) @ w_o
 
 
+def silences_sequences(heads, w_o, silenced):
+    heads = heads.clone()
+    heads[silenced] = 0
+    return mh.merge_heads(heads) @ w_o
+
+
+def joins_by_view(heads, w_o, silenced):
+    B, h, T, d_v = heads.shape
+    quiet = heads.clone()
+    quiet[:, silenced] = 0
+    return quiet.transpose(1, 2).view(B, T, h * d_v) @ w_o
+
+
+def writes_into_contiguous_heads(heads, w_o, silenced):
+    heads = heads.contiguous()
+    heads[:, silenced] = 0
+    return mh.merge_heads(heads) @ w_o
+
+
+def into_a_linear(heads, w_o, silenced):
+    """Its first weights are random, and it draws them; that is nobody's business."""
+    last = nn.Linear(*w_o.shape, bias=False)
+    last.weight = nn.Parameter(w_o.T)
+    quiet = heads.clone()
+    quiet[:, silenced] = 0
+    return last(quiet.transpose(1, 2).flatten(2))
+
+
+def test_a_linear_layer_may_be_built():
+    assert_right("ablate", [into_a_linear])
+
+
 @pytest.mark.parametrize("answer, words", [
     (lambda heads, w_o, silenced: None, "is there a return"),
     (writes_into_its_input, "changes the tensor"),
     (lambda heads, w_o, silenced: by_zeros(heads, w_o, silenced).float(), "precision is lost"),
     (lambda heads, w_o, silenced: by_zeros(heads, w_o, silenced)[..., :-1], "must have the shape"),
     (lambda heads, w_o, silenced: by_zeros(heads, w_o, silenced) / 0 * 0, "NaN"),
-    (lambda heads, w_o, silenced: by_zeros(heads, w_o, silenced[0]), "several heads silenced"),
+    (lambda heads, w_o, silenced: by_zeros(heads, w_o, silenced[0]), "Only the first head of the list"),
+    (lambda heads, w_o, silenced: by_zeros(heads, w_o, silenced).detach(), "no gradient flows back"),
+    (lambda heads, w_o, silenced: by_zeros(heads, w_o, range(min(silenced, default=0), max(silenced, default=-1) + 1)),
+     "between the smallest and the largest"),
+    (lambda heads, w_o, silenced: by_zeros(heads, w_o, range(len(silenced))), "as many heads as the list has"),
+    (silences_sequences, "axis 0 is the batch"),
+    (joins_by_view, "view cannot join what the transpose has separated"),
+    (writes_into_contiguous_heads, "contiguous may return the old memory"),
+    (lambda heads, w_o, silenced: by_zeros(heads, w_o, silenced.sort() or silenced), "changes the tensor, list or dict"),
     (lambda heads, w_o, silenced: by_zeros(heads, w_o, silenced) if silenced else silenced[0], "raises IndexError"),
     (lambda heads, w_o, silenced: by_zeros(heads, w_o, silenced).numpy(), "must be a tensor"),
     (lambda heads, w_o, silenced: heads @ w_o, "raises RuntimeError"),

@@ -87,6 +87,14 @@ def test_the_arrows_of_a_field_go_to_the_next_value_on_offer():
     assert steps == [6, 1, 2, 1, 1, 1]
 
 
+def test_after_a_refusal_every_preset_leads_back(explorer):
+    explorer.preset.value = "small"
+    control(explorer, "h").field.value = 5
+    assert 'role="alert"' in explorer.view.value and explorer.preset.value is None
+    explorer.preset.value = "small"
+    assert explorer.state == {"d_model": 64, "h": 2, "kind": "a"} and 'role="alert"' not in explorer.view.value
+
+
 def test_the_last_valid_value_can_be_typed_again(explorer):
     control(explorer, "h").field.value = 5
     control(explorer, "h").field.value = 6

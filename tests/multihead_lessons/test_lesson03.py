@@ -39,7 +39,8 @@ def test_states_of_the_pipeline_explorer():
         picture = lesson03.draw_pipeline(**state)
         if number % 5 == 0:  # measuring text is slow
             check_picture(picture)
-        assert f"{state['B'] * state['h']:,} maps" in picture.status
+        maps = state["B"] * state["h"]
+        assert f"{maps:,} map{'s' * (maps > 1)} of" in picture.status
 
 
 @pytest.mark.parametrize("B, T, d_model, h", [(2, 4, 768, 12), (1, 4, 48, 4), (2, 1, 48, 4), (2, 3, 8, 1)])
@@ -68,6 +69,11 @@ def test_an_impossible_value_is_answered(name, value, words):
     explorer = lesson03.pipeline_explorer()
     explorer.set(**{name: value})
     assert words in explorer.view.value and 'role="alert"' in explorer.view.value
+
+
+def test_bytes_are_given_to_four_digits():
+    assert [lesson03._size(count) for count in (0, 96, 1536, 1024**2 * 3 // 2, 1023 * 1024, 48 * 2**30)] == [
+        "0 B", "96 B", "1.5 KiB", "1.5 MiB", "1,023 KiB", "48 GiB"]
 
 
 def test_any_size_may_be_typed():

@@ -107,7 +107,7 @@ def test_the_explorer_shows_a_slider_for_each_head():
 def test_presets_and_typed_gains():
     explorer = lesson04.gains_explorer()
     assert explorer.preset.value == "all heads"
-    explorer.preset.value = "lose head 3"
+    explorer.preset.value = "h = 4, lose head 3"
     assert "gains 100, 100, 0, 100 %: error 0.13 on relation a" in explorer.view.value
     explorer.set(gain_1=155)
     assert "gains 155, 100, 0, 100 %: error 0.01 on relation a" in explorer.view.value and explorer.preset.value is None

@@ -43,11 +43,18 @@ def examine(name: str, answer: Any, *, seed: int | None = None) -> Verdict:
     helpers = own_helpers(answer, {other: exercises()[other].reference for other in exercises() if other != name})
     if verdict.passed or verdict.misconception == NOT_ATTEMPTED or not helpers:
         return verdict
-    with standing_in(answer, helpers):
-        second = examine_exercise(exercise, answer, seed)
+    second = _with_helpers(exercise, answer, seed, helpers)
     if second.passed:
-        return replace(second, message=f"passed, with the library's {' and '.join(helpers)} in place of yours.")
+        alone = next((name for name, reference in helpers.items() if len(helpers) > 1
+                      and _with_helpers(exercise, answer, seed, {name: reference}).passed), None)
+        whose = f"the library's {alone or ' and '.join(helpers)}"
+        return replace(second, message=f"passed, with {whose} in place of yours.")
     return verdict if second.misconception == "unknown" else second
+
+
+def _with_helpers(exercise: Exercise, answer: Any, seed: int, helpers: dict[str, Any]) -> Verdict:
+    with standing_in(answer, helpers):
+        return examine_exercise(exercise, answer, seed)
 
 
 def check(name: str, answer: Any) -> None:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import multihead
 from multihead_lessons.running import Elsewhere
 
 
@@ -15,7 +16,8 @@ def own_helpers(answer: Any, references: Mapping[str, Any]) -> dict[str, Any]:
         return answer.own_helpers(references)
     names = _namespace(answer)
     return {name: reference for name, reference in references.items()
-            if callable(names.get(name)) and names[name] is not answer and names[name] is not reference}
+            if callable(names.get(name)) and names[name] is not answer
+            and names[name] not in (reference, getattr(multihead, name, None))}  # an import is nothing that one wrote
 
 
 @contextlib.contextmanager

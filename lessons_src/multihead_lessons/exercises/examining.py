@@ -4,13 +4,14 @@ from __future__ import annotations
 import functools
 import math
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
+from multihead_lessons.calling import Seen
 from multihead_lessons.exercises.bank import Answer, Case, Exercise
 from multihead_lessons.running import Elsewhere, EndedProcess, Outcome, TookTooLong, call, differentiable, where
 
@@ -114,11 +115,12 @@ def _foul(exercise: Exercise, answer: Any, found: Sequence[Outcome]) -> tuple[st
     if any("library source" in outcome.seen for outcome in found):
         return "library", f"this reads the source of the library's {exercise.name}; write it yourself."
     if any(outcome.changed_inputs for outcome in found):
-        return "changes its input", ("your function changes the tensor that it is given. Its caller still needs it: "
-                                     "make a new tensor instead of writing into the old one.")
+        return "changes its input", (
+            "your function changes the tensor, list or dict that it is given. Its caller still needs it: make a new one instead "
+            "of writing into the old one. (reshape and contiguous may return the old memory; clone does not.)")
     if not exercise.may_draw and any(outcome.drew_random_numbers for outcome in found):
-        return "random", ("your function draws from torch's random stream, and so changes what every later cell draws. It needs no "
-                          "random numbers; for a tensor of a given size there is torch.empty.")
+        return "random", ("your function draws from torch's random stream, as building an nn.Linear does, and so changes what every "
+                          "later cell draws. It needs no random numbers; for a tensor of a given size there is torch.empty.")
     return None
 
 
@@ -134,18 +136,40 @@ def _fault(exercise: Exercise, answer: Any, cases: Sequence[Case], expected: Seq
     telling = [i for i, case in enumerate(cases) if not case.raises]
     if not set(telling) & set(wrong):
         telling = list(range(len(cases)))
-    for slug, sentence, mistaken in exercise.explanations():
-        if all(_same_outcome(_trusted(exercise, mistaken, cases[i]), found[i]) for i in telling):
-            return slug, sentence
+    if explained := _explained(exercise, cases, telling, lambda outcome, i: _same_outcome(outcome, found[i])):
+        return explained
+    # The same mistake with another on top: it raises for some inputs, loses precision, or cuts the gradient off.
+    came = [i for i in telling if i < len(found) and _comparable(expected[i].value, found[i].value)]
+    if telling[0] in came and any(difference(_single(expected[i].value), _single(found[i].value)) for i in came):
+        if explained := _explained(exercise, cases, came, lambda outcome, i: not outcome.failed and difference(
+                _single(outcome.value), _single(found[i].value)) is None):
+            return explained
     first = wrong[0]
     case = cases[first]
     if case.because and not found[first].failed and difference(expected[first].value, found[first].value) == VALUES:
         return "unknown", case.because
     if 0 not in wrong and not case.about and not found[first].failed:
         return "one shape", ("right for the first inputs, wrong for others of another shape. Are sizes fixed in your code? "
-                             "Take them from the arguments.")
+                             "Take them from the arguments. Count axes from the end, -1 and -2, where more may stand in front.")
     about = f" This is the case with {case.about}." if case.about else ""
     return "unknown", _described(exercise, answer, case, expected[first], found[first], seed) + about
+
+
+def _explained(exercise: Exercise, cases: Sequence[Case], chosen: Sequence[int],
+               same: Callable[[Outcome, int], bool]) -> tuple[str, str] | None:
+    """The first misconception that gives the same on all the chosen cases."""
+    return next(((slug, sentence) for slug, sentence, mistaken in exercise.explanations()
+                 if all(same(_trusted(exercise, mistaken, cases[i]), i) for i in chosen)), None)
+
+
+def _comparable(expected: Any, found: Any) -> bool:
+    """Two tensors of one shape."""
+    return isinstance(expected, torch.Tensor) and isinstance(found, torch.Tensor) and expected.shape == found.shape
+
+
+def _single(value: Any) -> Any:
+    """A tensor of numbers in float32 and without a gradient."""
+    return value.detach().float() if isinstance(value, torch.Tensor) else value
 
 
 def _right(case: Case, expected: Outcome, found: Outcome) -> bool:
@@ -167,9 +191,9 @@ def _same_outcome(a: Outcome, b: Outcome) -> bool:
 
 def difference(expected: Any, found: Any, name: str = "the result") -> str | None:
     """None if `found` is the expected value up to rounding, else one sentence about type or shape, or VALUES."""
-    found = _plain(found)
     if isinstance(expected, torch.Tensor):
         return _tensor_difference(expected, found, name)
+    found = _plain(found)
     if isinstance(expected, (tuple, list)):
         if not isinstance(found, (tuple, list)) or len(found) != len(expected):
             return f"{name} must be {_kind(expected)}; you return {_kind(found)}."
@@ -207,8 +231,8 @@ VALUES = "values"
 
 
 def _tensor_difference(expected: torch.Tensor, found: Any, name: str) -> str | None:
-    if expected.ndim == 0 and isinstance(found, (int, float)) and not isinstance(found, bool):
-        found = torch.tensor(found, dtype=expected.dtype)
+    if expected.ndim == 0 and isinstance(number := _plain(found), (int, float)) and not isinstance(number, bool):
+        found = torch.tensor(number, dtype=expected.dtype)
     if not isinstance(found, torch.Tensor):
         return f"{name} must be a tensor; you return {_kind(found)}."
     if found.shape != expected.shape:
@@ -231,7 +255,8 @@ def _described(exercise: Exercise, answer: Any, case: Case, expected: Outcome, f
     if found.failed:
         text = str(found.error).strip().splitlines()
         reason = f": {text[0][:200]}" if text else ""
-        return f"{where(found.error, answer)} raises {type(found.error).__name__}{reason.rstrip('.')}."
+        fails = "fails" if isinstance(found.error, Seen) else f"raises {type(found.error).__name__}"
+        return f"{where(found.error, answer)} {fails}{reason.rstrip('.')}."
     sentence = difference(expected.value, found.value)
     if sentence is None:
         return "the values are right, but no gradient flows back to the input: do not detach, and do not go through NumPy."

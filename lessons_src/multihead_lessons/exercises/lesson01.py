@@ -351,6 +351,9 @@ def _errors(form):
 
 
 BLEND_MISTAKES = (
+    Misconception("factor", (
+        "You return the factors c of the best read-out. Put each back into the mean square: what is left is the error."),
+        _errors(lambda p, q: p / (p**2 + q**2))),
     Misconception("exchanged", (
         "The two errors are exchanged (or you return what is explained instead of what is missed). p is the weight of the "
         "token that holds a: the larger p, the smaller err_a."), _errors(lambda p, q: p**2 / (p**2 + q**2))),
@@ -404,7 +407,7 @@ def _draw_rank(generator: torch.Generator) -> list[Case]:
         Case((patterns(3, 1), maps(3, d)), about="T = 1, where every pattern is [[1]]"),
         Case((patterns(1, T), maps(1, d, d_k=d)), about="one head whose map has full rank"),
         Case((patterns(2, T), torch.zeros(2, d, d, dtype=torch.float64)), about="maps that are all zero"),
-        Case(single, about="float32 numbers"),
+        Case(single, about="float32 numbers, whose rounding is about 1e-7 of the largest value"),
     ]
 
 

@@ -295,6 +295,10 @@ COUNT_PARAMETERS = Exercise("count_parameters", count_parameters, _draw_paramete
     Misconception("always 4 d_model squared", (
         "You return 4 d_model² (+ 4 d_model) for every layer. That is right when h d_k = d_model and every "
         "head has keys and values of its own. Count the four matrices one by one."), _square),
+    Misconception("4 d_model squared without biases", (
+        "You return 4 d_model² for every layer. That is right without biases, when h d_k = d_model and every head has keys "
+        "and values of its own. Count the four matrices one by one."),
+        lambda d_model, h, n_kv_heads=None, d_k=None, bias=False: 4 * d_model**2),
     Misconception("no biases", (
         "You do not use bias. With bias=True each of the four matrices adds one number for each of its "
         "columns."),
@@ -410,11 +414,11 @@ COUNT_FLOPS = Exercise("count_flops", count_flops, _draw_flops, (
 
 def published_head_dims():
     """The width of one head in three published models."""
-    return {"GPT-2 small": head_dim(768, 12), "GPT-3": head_dim(12288, 96), "Llama-3-70B": head_dim(8192, 64)}
+    return {"GPT-2 small": head_dim(768, 12), "GPT-3 175B": head_dim(12288, 96), "Llama-3-70B": head_dim(8192, 64)}
 
 
 def _published(gpt_2=64, gpt_3=128, llama=128):
-    return {"GPT-2 small": gpt_2, "GPT-3": gpt_3, "Llama-3-70B": llama}
+    return {"GPT-2 small": gpt_2, "GPT-3 175B": gpt_3, "Llama-3-70B": llama}
 
 
 PUBLISHED_HEAD_DIMS = Exercise("published_head_dims", published_head_dims, lambda generator: [Case(())], (

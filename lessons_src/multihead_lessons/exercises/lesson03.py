@@ -48,18 +48,18 @@ def split_variant(x, h, cut=(1, 2, 0), order=(0, 2, 1, 3)):
     return pieces[cut]().permute(order)
 
 
-def _direct_view(x, h):
+def _direct_view(x, h, join=torch.Tensor.reshape):
     B, T, d_model = x.shape
-    return x.reshape(B, h, T, d_model // h) if d_model % h == 0 else _refuse(x, h)
+    return join(x, (B, h, T, d_model // h)) if d_model % h == 0 else _refuse(x, h)
 
 
 def _folded(x, h):
     return split_variant(x, h).flatten(0, 1)
 
 
-def _folded_by_view(x, h):
+def _folded_by_view(x, h, join=torch.Tensor.reshape):
     B, T, d_model = x.shape
-    return x.reshape(B * h, T, d_model // h) if d_model % h == 0 else _refuse(x, h)
+    return join(x, (B * h, T, d_model // h)) if d_model % h == 0 else _refuse(x, h)
 
 
 def _folded_then_unfolded(x, h):
@@ -111,11 +111,18 @@ def _refuse(x, h):
     raise ValueError(f"{h} does not divide {x.shape[-1]}")
 
 
+DIRECT = (
+    "You went straight to [B, h, T, d_k] in one step. The shape is right, but the memory is read in order, so this deals out runs "
+    "of T d_k neighboring numbers: a head gets neighboring channels of some tokens instead of its own channels of every token. "
+    "Cut the last axis first, to [B, T, h, d_k]; then exchange axes 1 and 2.")
+
+FOLDED = (
+    "You folded to [B h, T, d_k] in one reshape, without a transpose. That deals out runs of T d_k neighboring numbers, and "
+    "the batch and head axes should stay apart. Cut to [B, T, h, d_k], then exchange axes 1 and 2.")
+
 SPLIT_MISTAKES = (
-    Misconception("direct view", (
-        "You went straight to [B, h, T, d_k] in one reshape. The shape is right, but the memory is read in order, so this deals "
-        "out runs of T d_k neighboring numbers: a head gets all channels of some tokens instead of its channels of every "
-        "token. Cut the last axis first, to [B, T, h, d_k]; then exchange axes 1 and 2."), _direct_view),
+    Misconception("direct view", DIRECT, _direct_view),
+    Misconception("direct view, strict", DIRECT, lambda x, h: _direct_view(x, h, torch.Tensor.view)),
     Misconception("no transpose", (
         "You left the time axis in front of the two new axes. The product q @ k.mT would then compare heads inside one "
         "token. Exchange axes 1 and 2 as well."), partial(split_variant, order=(0, 1, 2, 3))),
@@ -143,9 +150,8 @@ SPLIT_MISTAKES = (
     Misconception("folded", (
         "You folded the heads into the batch, [B h, T, d_k]. The numbers are right; the exercise asks for four axes, "
         "[B, h, T, d_k], with B and h apart."), _folded, together=False),
-    Misconception("folded by view", (
-        "You folded to [B h, T, d_k] in one reshape, without a transpose. That deals out runs of T d_k neighboring numbers, and "
-        "the batch and head axes should stay apart. Cut to [B, T, h, d_k], then exchange axes 1 and 2."), _folded_by_view),
+    Misconception("folded by view", FOLDED, _folded_by_view),
+    Misconception("folded by view, strict", FOLDED, lambda x, h: _folded_by_view(x, h, torch.Tensor.view)),
     Misconception("unfolded wrongly", (
         "You took the folded axis [B h] apart as if the head were the slower part of it. The batch is: [B, h], not [h, B]."),
         _folded_then_unfolded),

@@ -36,11 +36,13 @@ def _flat(order):
     return lambda x: x.permute(order).flatten(2)
 
 
+NO_TRANSPOSE = (
+    "You joined the axes without transposing back. In memory all tokens of head 0 come before any of head 1, so each "
+    "row of your result is filled with several tokens of one head. Exchange axes 1 and 2 first: [B, T, h, d_k].")
+
 MERGE_MISTAKES = (
-    Misconception("no transpose", (
-        "You reshaped without transposing back. In memory all tokens of head 0 come before any of head 1, so each "
-        "row of your result is filled with several tokens of one head. Exchange axes 1 and 2 first: [B, T, h, d_k]."),
-        lambda x: x.reshape(x.shape[0], x.shape[2], -1)),
+    Misconception("no transpose", NO_TRANSPOSE, lambda x: x.reshape(x.shape[0], x.shape[2], -1)),
+    Misconception("no transpose, by view", NO_TRANSPOSE, lambda x: x.view(x.shape[0], x.shape[2], -1)),
     Misconception("view", (
         "Your view refuses new, contiguous heads: after the transpose h and d_k do not lie side by side in memory, "
         "so no stride walks through both. reshape copies where it must; so does contiguous() before the view."),
