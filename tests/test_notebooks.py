@@ -49,11 +49,23 @@ def test_lesson_06_is_compared_too():
         pytest.skip(f"Without its weights lesson 06 runs, but is not compared strictly. To compare it: `{INSTALL}`.")
 
 
+def verdicts(notebooks) -> list[str]:
+    """What the check cells of some notebooks say, without the exercises' names."""
+    cells = [cell for path in notebooks for cell in nbformat.read(path, as_version=4).cells
+             if cell.source.startswith('check("')]
+    return [output.data["text/plain"].partition(": ")[2] for cell in cells for output in cell.outputs]
+
+
+def test_every_check_waits_for_an_answer():
+    assert len(verdicts(NOTEBOOKS)) > 20 and set(verdicts(NOTEBOOKS)) == {"not attempted yet."}
+
+
 @pytest.mark.slow
 def test_solution_edition_strictly(tmp_path):
     build(ROOT, tmp_path, "solution", say=lambda _: None)
     result = nbval(tmp_path)
     assert result.returncode == 0, result.stdout[-5000:]
+    assert set(verdicts(sorted(tmp_path.glob("*.ipynb")))) == {"passed."}
 
 
 def test_what_strict_comparison_does_not_see(notebook_path, execute):

@@ -213,8 +213,10 @@ def _made(answer, weights, h):
         if "'NoneType' object has no attribute" in str(error):  # only a bias can be None in a layer
             raise NoPlaceForBiases(str(error)) from error
         raise
+    except NotImplementedError:
+        raise
     except RuntimeError as error:  # all of load_state_dict's complaints are of this one type
-        first, *reasons = str(error).splitlines()
+        first, *reasons = str(error).splitlines() or [""]
         text = " ".join(reasons[0].split()) if first.startswith("Error(s) in loading") and reasons else first
         if "leaf Variable" in text:
             raise WritesIntoParameters(text) from error

@@ -185,8 +185,11 @@ class NotebookPage:
 
     def parts(self) -> Iterator[int]:
         """Scrolls through the notebook in a high window: the numbers of the parts, from 1, while each is in view."""
-        self.page.set_viewport_size(HIGH)
         view = "const view = panel.node.querySelector('.jp-WindowedPanel-outer');"
+        low = self.evaluate(f"{view} return view.clientHeight")
+        self.page.set_viewport_size(HIGH)
+        self.page.wait_for_function(
+            """low => [...document.querySelectorAll('.jp-WindowedPanel-outer')].some(view => view.clientHeight > low)""", arg=low)
         count = self.evaluate(f"{view} return Math.ceil(view.scrollHeight / view.clientHeight)")
         for number in range(count):
             self.evaluate(f"{view} view.scrollTop = {number} * view.clientHeight")
