@@ -131,7 +131,7 @@ def who_meets_whom() -> Picture:
 # The pipeline explorer
 
 WIDTH, HEIGHT = 840, 406
-COLUMNS = (10, 150, 352, 648, 732)  # left edges: stage, shape, strides, contiguous, copies
+COLUMNS = (10, 130, 330, 626, 722)  # left edges: stage, shape, strides, contiguous, copies
 BYTES = 4  # float32
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 BATCHES, TOKENS = (1, 2, 4, 8), (1, 2, 4, 16, 128, 1024, 2048)
