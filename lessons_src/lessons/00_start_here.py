@@ -4,8 +4,8 @@
 # This course takes one layer apart: the multi-head attention of a Transformer. You will build it, measure it, break it
 # in the ways that people break it in public code, and prove what it can and cannot do.
 #
-# Every statement about the layer's numbers is checked by a code cell next to it. Run the cells from the top with **Shift+Enter**, or
-# all of them with **Run > Run All Cells**. Then move the sliders.
+# Every statement about the layer's numbers is checked by a code cell next to it. Run the cells from the top with
+# **Shift+Enter**, or all of them with **Run > Run All Cells**. Then move the sliders.
 
 # %% minutes=1
 try:
@@ -43,20 +43,20 @@ show(poster(), POSTER_ALT)
 # * The four jobs are an illustration. The patterns are computed, but from features built by hand. In a trained model
 #   nothing in the layer assigns such jobs, and the number of a head carries no meaning from one model to the next.
 # * It is the *projected* vector that is cut into lanes. The embedding itself is not cut: every head reads all of it.
-# * "Independent" has this exact sense: every vector splits in exactly one way into one part for each head, if and only if
-#   the heads' projection matrices of one kind, say all $W_i^Q$, form an invertible square matrix side by side. The
-#   subspaces are not orthogonal in general. Lesson 05 shows both.
+# * "Independent" means exactly this: every vector splits in one and only one way into one part for each head. With
+#   $h\,d_k = d_\text{model}$ that is so if and only if the heads' projection matrices of one kind, say all $W_i^Q$,
+#   form an invertible matrix side by side. The subspaces are not orthogonal in general. Lesson 05 shows both.
 
 # %% [markdown]
 # ## Move it
 #
-# One projected vector of $d_\text{model}$ numbers is shared out among $h$ heads. **When $h$ grows, what shrinks, what grows, and
-# what stays the same?** Make a guess. Then move $h$, by mouse or with the arrow keys, and watch the strip, the maps and
-# the two counts at the foot.
+# One projected vector of $d_\text{model}$ numbers is shared out among $h$ heads. **When $h$ grows, what shrinks, what
+# grows, and what stays the same?** Make a guess. Then move $h$, by mouse or with the arrow keys, and watch the strip,
+# the maps and the two counts at the foot.
 #
-# The maps come from an untrained layer with random weights and eight random tokens; the weights are larger than those of a
-# fresh layer, so that the patterns show. Each map compares one head's pieces of eight queries (rows) with its pieces of
-# eight keys (columns); row $i$ shows where token $i$ looks and sums to 1.
+# The maps come from an untrained layer with random weights and eight random tokens; the weights are larger than those
+# of a fresh layer, so that the patterns show. Each map compares one head's pieces of eight queries (rows) with its
+# pieces of eight keys (columns); row $i$ shows where token $i$ looks and sums to 1.
 
 # %% minutes=5
 lesson00.heads_explorer()
@@ -65,8 +65,9 @@ lesson00.heads_explorer()
 # The width of a head shrinks, $d_k = d_\text{model} / h$. The number of maps grows. The number of parameters stays: four
 # matrices, for queries, keys, values and output, of $d_\text{model}^2$ numbers each.
 #
-# Not every $h$ is allowed. Type 5 into the field of $h$ and press Enter: the picture stays and a sentence tells you why. The
-# next cell asserts the widths and the counts for every setting of the sliders, and that each row of each map sums to 1.
+# Not every $h$ is allowed. Type 5 into the field of $h$ and press Enter: the picture stays and a sentence tells you
+# why. The next cell asserts the widths and the counts for every setting of the sliders, and that each row of each map
+# sums to 1.
 
 # %%
 for d_model in lesson00.D_MODELS:
@@ -75,8 +76,9 @@ for d_model in lesson00.D_MODELS:
         assert maps.shape == (h, lesson00.T, lesson00.T)
         assert (maps.sum(dim=-1) - 1).abs().max() < 1e-12
         assert h * mh.head_dim(d_model, h) == d_model
-        layer = mh.MultiHeadAttention(d_model, h)
-        assert sum(w.numel() for w in layer.parameters()) == 4 * d_model**2
+        assert mh.count_parameters(d_model, h) == 4 * d_model**2
+    layer = mh.MultiHeadAttention(d_model, h)  # and counted on a real one, with the last h
+    assert sum(w.numel() for w in layer.parameters()) == 4 * d_model**2
 print("Every setting of the sliders checks out.")
 
 # %% [markdown] map=true

@@ -1,12 +1,13 @@
 # %% [markdown] strip=true minutes=2
 # # If one head costs $d_\text{model}^2$ weights a matrix, what do twelve cost?
 #
-# A contest can pay for a fixed number of judging hours: all for one judge who weighs everything at once, or an eighth each
-# for eight specialists. Does a specialist taste the whole dish, or an eighth of it? And what lies on the table when each
-# has filled in a score sheet?
+# A contest can pay for a fixed number of judging hours: all for one judge who weighs everything at once, or an eighth
+# each for eight specialists. Does a specialist taste the whole dish, or an eighth of it? And what lies on the table
+# when each has filled in a score sheet?
 #
-# **You will be able to** count the weights, the floating-point operations (FLOPs) and the bytes of an attention layer for
-# any number of heads, say what stays the same and what grows when you split, and read the sizes of published models.
+# **You will be able to** count the weights, the floating-point operations (FLOPs) and the bytes of an attention layer
+# for any number of heads, say what stays the same and what grows when you split, and read the sizes of published
+# models.
 #
 # **You should know** matrix products and `nn.Linear`, and what one head computes
 # ([lesson 01](01_one_head_averages.ipynb)). The [symbols page](00_start_here.ipynb) has every shape.
@@ -33,8 +34,8 @@ lesson.twelve_heads_quiz()
 # %% [markdown] minutes=1
 # ## Sixteen weights
 #
-# Take $d_\text{model} = 4$. One matrix, $W^Q$ say, has $4 \times 4 = 16$ weights. Row $c$ meets channel $c$ of a token. The
-# columns are shared out among the heads; the color is the head that owns the column.
+# Take $d_\text{model} = 4$. One matrix, $W^Q$ say, has $4 \times 4 = 16$ weights. Row $c$ meets channel $c$ of a
+# token. The columns are shared out among the heads; the color is the head that owns the column.
 
 # %%
 show(lesson.columns())
@@ -44,8 +45,9 @@ show(lesson.columns())
 #
 # $$h \cdot (d_\text{model} \times d_k) = d_\text{model} \cdot h\,d_k = d_\text{model}^2$$
 #
-# weights in each of $W^Q$, $W^K$, $W^V$, and $W^O$ adds another $d_\text{model}^2$. The sum $4\,d_\text{model}^2$ does not
-# contain $h$. The next cell counts on real modules: the heads one by one, then the library's layer, then torch's own.
+# weights in each of $W^Q$, $W^K$, $W^V$, and $W^O$ adds another $d_\text{model}^2$. The sum $4\,d_\text{model}^2$
+# does not contain $h$. The next cell counts on real modules: the heads one by one, then the library's layer, then
+# torch's own.
 
 # %%
 def weights(module):
@@ -65,9 +67,9 @@ print("The same count for each of eight h, with biases and without.")
 # %% [markdown] minutes=2
 # ## Two mistakes that cancel
 #
-# A tempting calculation reaches the same $d_\text{model}^2$ on a wrong road. It gives each head $d_k \times d_k$ weights,
-# adds up the heads, and then multiplies by $h$ once more. **The first step takes too few rows, the last step counts the
-# heads twice.** The two errors cancel, because $h\,d_k = d_\text{model}$. The next cell counts each step.
+# A tempting calculation reaches the same $d_\text{model}^2$ on a wrong road. It gives each head $d_k \times d_k$
+# weights, adds up the heads, and then multiplies by $h$ once more. **The first step takes too few rows, the last step
+# counts the heads twice.** The two errors cancel, because $h\,d_k = d_\text{model}$. The next cell counts each step.
 
 # %%
 h = 12
@@ -81,9 +83,9 @@ assert h * weights(right) == d_model**2 == 589_824  # all heads
 print("49,152 weights: one head of the layer, or all twelve d_k x d_k blocks.")
 
 # %% [markdown] minutes=1
-# A layer with $d_k \times d_k$ blocks does exist. It cuts $x$ itself into slices and projects each slice alone. Its matrix
-# holds blocks on the diagonal and nothing elsewhere, $d_\text{model}^2 / h$ weights. Public code has it under the name of
-# multi-head attention, often with one block for all slices.
+# A layer with $d_k \times d_k$ blocks does exist. It cuts $x$ itself into slices and projects each slice alone. Its
+# matrix holds blocks on the diagonal and nothing elsewhere, $d_\text{model}^2 / h$ weights. Public code has it under
+# the name of multi-head attention, often with one block for all slices.
 
 # %%
 show(lesson.diagonal())
@@ -92,8 +94,8 @@ show(lesson.diagonal())
 lesson.bump_quiz()
 
 # %% [markdown] minutes=1
-# What does a head lose when it reads only a slice? Build that layer and bump the channels of $x$ one after the other. The
-# rest stays, so a head that changes has read the bumped channel.
+# What does a head lose when it reads only a slice? Build that layer and bump the channels of $x$ one after the other.
+# The rest stays, so a head that changes has read the bumped channel.
 
 # %%
 class SliceFirst(nn.Module):
@@ -131,9 +133,9 @@ assert (sliced == torch.block_diag(*[torch.ones(2, 1)] * 4).bool()).all()
 show(lesson.reach(whole, sliced))
 
 # %% [markdown]
-# In the real layer each head reads all channels: the *projected* vector is cut, not $x$. In the sliced layer a head is blind to all
-# channels but its own $d_k$, when it chooses where to look and when it takes a value. $W^O$ mixes the heads later, but by
-# then each has looked.
+# In the real layer each head reads all channels: the *projected* vector is cut, not $x$. In the sliced layer a head
+# is blind to all channels but its own $d_k$, when it chooses where to look and when it takes a value. $W^O$ mixes the
+# heads later, but by then each has looked.
 
 # %% [markdown]
 # ### Your turn: `head_dim`
@@ -164,15 +166,15 @@ check("head_dim", head_dim)
 # ## The products cost the same
 #
 # A multiply-add counts as two FLOPs. Each of the $4\,d_\text{model}^2$ weights is used once for every token:
-# $8\,T\,d_\text{model}^2$. A head's $Q_i K_i^\top$ takes a dot product over $d_k$ channels for each of $T^2$ pairs, and
-# $A_i V_i$ takes as many multiply-adds: over all heads $2 \cdot 2\,h\,T^2 d_k = 4\,T^2 d_\text{model}$. Together, for $B$
-# sequences,
+# $8\,T\,d_\text{model}^2$. A head's $Q_i K_i^\top$ takes a dot product over $d_k$ channels for each of $T^2$ pairs,
+# and $A_i V_i$ takes as many multiply-adds: over all heads $2 \cdot 2\,h\,T^2 d_k = 4\,T^2 d_\text{model}$. Together,
+# for $B$ sequences,
 #
 # $$B\,(8\,T\,d_\text{model}^2 + 4\,T^2\,d_\text{model}),$$
 #
-# as long as $h\,d_k = d_\text{model}$ and each head has keys and values of its own. Again no $h$. ($d_\text{model}^2$ alone
-# is what one matrix takes for one token, in multiply-adds. A layer has four matrices and two more products.) Two tokens
-# with $d_\text{model} = 4$: $8 \cdot 2 \cdot 16 + 4 \cdot 4 \cdot 4 = 320$.
+# as long as $h\,d_k = d_\text{model}$ and each head has keys and values of its own. Again no $h$. ($d_\text{model}^2$
+# alone is what one matrix takes for one token, in multiply-adds. A layer has four matrices and two more products.)
+# Two tokens with $d_\text{model} = 4$: $8 \cdot 2 \cdot 16 + 4 \cdot 4 \cdot 4 = 320$.
 #
 # torch counts too, from the shapes. So the layers below may live on the *meta* device, where tensors have shapes and no
 # numbers.
@@ -202,9 +204,9 @@ lesson.growth_quiz()
 # %% [markdown] minutes=1
 # ## What is not free
 #
-# Each head makes a map of its own, $T \times T$, and a map does not get smaller when the head gets narrower. The maps of a
-# layer have $B\,h\,T^2$ entries. Each takes one exponential, which torch's counter leaves out, and a layer that stores its
-# maps has as many numbers to keep.
+# Each head makes a map of its own, $T \times T$, and a map does not get smaller when the head gets narrower. The maps
+# of a layer have $B\,h\,T^2$ entries. Each takes one exponential, which torch's counter leaves out, and a layer that
+# stores its maps has as many numbers to keep.
 
 # %%
 for h in (1, 2, 4, 16):
@@ -219,8 +221,9 @@ print("T = 1024, float32: 4 MiB of maps for one head, 48 MiB for twelve")
 show(lesson.growth(), lesson.GROWTH_ALT)
 
 # %% [markdown]
-# Here $d_\text{model} = 768$. The weights are the dashed line: 9 MiB in float32, for every $h$. With twelve heads the maps of
-# one sequence outgrow them at $T = 444$, with four heads just after $T = 768$, with one head just after $T = 1536$.
+# Here $d_\text{model} = 768$. The weights are the dashed line: 9 MiB in float32, for every $h$. With twelve heads the
+# maps of one sequence outgrow them at $T = 444$, with four heads just after $T = 768$, with one head just after $T =
+# 1536$.
 
 # %%
 nine_mib = 4 * mh.count_parameters(d_model, 1)
@@ -231,9 +234,9 @@ print("The lines cross where the text says.")
 
 # %% [markdown] minutes=1
 # **And the time?** Equal FLOPs are not equal time. Softmax and maps grow with $h$, and narrow products may keep a
-# processor less busy. *Fused* attention does it all in one routine, a *kernel*, that works on pieces of the map and never
-# stores the whole; the layers so far are *explicit*. The next cells assert that both agree, then print what your machine measures right now. Compare $h = 16$ with $h = 1$ in each row: short and wide, then
-# long and narrow.
+# processor less busy. *Fused* attention does it all in one routine, a *kernel*, that works on pieces of the map and
+# never stores the whole; the layers so far are *explicit*. The next cells assert that both agree, then print what
+# your machine measures right now. Compare $h = 16$ with $h = 1$ in each row: short and wide, then long and narrow.
 
 # %%
 def fused(layer, x):
@@ -293,9 +296,9 @@ check("map_bytes", map_bytes)
 # ## Fewer keys and values
 #
 # A model that writes a text token by token, a *decoder*, keeps the keys and values of all tokens so far. With
-# $n_\text{kv}$ heads for keys and values this *KV cache* holds $2\,n_\text{kv}\,d_k$ numbers for each token in each layer.
-# In plain multi-head attention (MHA) $n_\text{kv} = h$. In *grouped-query attention* (GQA) several query heads share one
-# key/value head; in *multi-query attention* (MQA) all share one.
+# $n_\text{kv}$ heads for keys and values this *KV cache* holds $2\,n_\text{kv}\,d_k$ numbers for each token in each
+# layer. In plain multi-head attention (MHA) $n_\text{kv} = h$. In *grouped-query attention* (GQA) several query heads
+# share one key/value head; in *multi-query attention* (MQA) all share one.
 
 # %% quiz="shared_heads" minutes=1
 lesson.shared_heads_quiz()
@@ -305,7 +308,8 @@ show(lesson.sharing())
 
 # %% [markdown]
 # Only $W^K$ and $W^V$ get narrower, to $n_\text{kv}\,d_k$ columns. The layer has $2\,d_\text{model}\,h\,d_k +
-# 2\,d_\text{model}\,n_\text{kv}\,d_k$ weights. The queries stay, and so do the maps: each query head still makes its own.
+# 2\,d_\text{model}\,n_\text{kv}\,d_k$ weights. The queries stay, and so do the maps: each query head still makes its
+# own.
 
 # %%
 for n_kv, share in ((8, 1.0), (2, 0.625), (1, 0.5625)):
@@ -319,8 +323,8 @@ print("The shares in the picture hold, and there are always eight maps.")
 # %% [markdown] minutes=1
 # ## $d_k$ is a choice
 #
-# $d_k = d_\text{model} / h$ is a habit, not a law. A head may have any width: $W^Q$, $W^K$ and $W^V$ then have $h\,d_k$ columns,
-# and $W^O$ has $h\,d_k$ rows. Three heads of width 7 on 12 channels work: 21 is not 12.
+# $d_k = d_\text{model} / h$ is a habit, not a law. A head may have any width: $W^Q$, $W^K$ and $W^V$ then have
+# $h\,d_k$ columns, and $W^O$ has $h\,d_k$ rows. Three heads of width 7 on 12 channels work: 21 is not 12.
 
 # %%
 odd = mh.MultiHeadAttention(12, 3, d_k=7)
@@ -335,7 +339,8 @@ print("It runs, with", weights(odd), "weights instead of", 4 * 12**2)
 def published_head_dims():
     """{"GPT-2 small": d_k, "GPT-3 175B": d_k, "Llama-3-70B": d_k}
 
-    d_model: 768, 12288, 8192. h: 12, 96, 64; Llama-3-70B has 8 key/value heads.
+    In all three d_k = d_model / h. d_model: 768, 12288, 8192. h: 12, 96, 64 query heads;
+    Llama-3-70B has 8 key/value heads.
     """
     # YOUR CODE HERE
     raise NotImplementedError()
@@ -356,8 +361,8 @@ check("published_head_dims", published_head_dims)
 # ## Published models
 #
 # Weights of one attention layer without biases, and the KV cache of one token in float16 over all layers. T5 has two
-# stacks of layers; its cache is that of the stack that writes. Look for the two models whose $h\,d_k$ is not
-# $d_\text{model}$, and for the one with fewer key/value heads.
+# stacks of layers; its cache is that of the self-attention in the stack that writes. Look for the two models whose
+# $h\,d_k$ is not $d_\text{model}$, and for the one with fewer key/value heads.
 
 # %%
 print("model          d_model    h x d_k =  h d_k      weights  n_kv  layers  KV bytes")
@@ -384,9 +389,9 @@ assert others == ["T5-11B", "Gemma-7B"]
 
 # %% [markdown]
 # **Which of the four costs does a cut leave alone, which does it raise, and what does sharing keys and values save?**
-# Each bar compares the layer with one head of width $d_\text{model}$; a grid line is a doubling. A diamond says "exactly the
-# same". Move $h$; type $h = 5$ for 768 channels and read the answer; then lower $n_\text{kv}$; then choose $d_k$ freely.
-# Nothing is allocated, so GPT-3 is as quick as a toy.
+# Each bar compares the layer with one head of width $d_\text{model}$; a grid line is a doubling. A diamond says
+# "exactly the same". Move $h$; type $h = 5$ for 768 channels and read the answer; then lower $n_\text{kv}$; then
+# choose $d_k$ freely. Nothing is allocated, so GPT-3 is as quick as a toy.
 
 # %% minutes=4
 lesson.budget_explorer()
@@ -412,8 +417,8 @@ check("count_parameters", count_parameters)
 # Write down the shape of each of the four matrices first, with $h\,d_k$ where you would write $d_\text{model}$ by habit.
 #
 # ---
-# $W^Q$ is $d_\text{model} \times h\,d_k$. $W^K$ and $W^V$ are $d_\text{model} \times n_\text{kv}\,d_k$. $W^O$ leads back. A
-# bias has one number for each column.
+# $W^Q$ is $d_\text{model} \times h\,d_k$. $W^K$ and $W^V$ are $d_\text{model} \times n_\text{kv}\,d_k$. $W^O$ leads
+# back. A bias has one number for each column.
 #
 # ---
 # Fill in the two defaults, with `head_dim` for the width, and test `h % n_kv_heads`. The weights are
@@ -478,19 +483,20 @@ assert mh.MultiHeadAttention(12, 6, n_kv_heads=2, d_k=7)(tokens.float()).shape =
 print("Each of them, exposed.")
 
 # %% [markdown] question="same_budget" points=2 minutes=3
-# **In your own words.** A colleague goes from 8 heads to 32 with the same $d_\text{model}$ and says: "Weights and FLOPs are
-# the same, so memory and time must be." Explain in three sentences or so what is right, what is not, and for which inputs
-# the colleague will notice.
+# **In your own words.** A colleague goes from 8 heads to 32 with the same $d_\text{model}$ and says: "Weights and
+# FLOPs are the same, so memory and time must be." Explain in three sentences or so what is right, what is not, and
+# for which inputs the colleague will notice.
 #
 # <!-- BEGIN ANSWER -->
-# Right: each head is four times narrower, so W_Q, W_K, W_V and W_O keep their sizes and the matrix products take the same
-# number of FLOPs. Not right: each head has a T x T map of its own, so exponentials, and stored maps where attention is not fused,
-# grow fourfold, and the products of the heads get narrower. The maps grow with T squared, so it shows with long sequences and
-# small d_model; with short ones the projections dominate.
+# Right: each head is four times narrower, so W_Q, W_K, W_V and W_O keep their sizes and the matrix products take the
+# same number of FLOPs. Not right: each head has a T x T map of its own, so exponentials, and stored maps where
+# attention is not fused, grow fourfold, and the products of the heads get narrower. The maps grow with T squared, so
+# it shows with long sequences and small d_model; with short ones the projections dominate.
 # <!-- END ANSWER -->
 # <!-- BEGIN RUBRIC -->
-# One point: weights and matrix-product FLOPs stay because h d_k stays. One point: maps or softmax grow with h (h T^2), so
-# the colleague notices for long sequences. "Narrower products" alone, without the maps, earns half a point for the second.
+# One point: weights and matrix-product FLOPs stay because h d_k stays. One point: maps or softmax grow with h (h
+# T^2), so the colleague notices for long sequences. "Narrower products" alone, without the maps, earns half a point
+# for the second.
 # <!-- END RUBRIC -->
 
 # %% [markdown] minutes=1
@@ -499,25 +505,25 @@ print("Each of them, exposed.")
 # * Each head reads all $d_\text{model}$ channels and owns $d_k$ columns: $h\,(d_\text{model} \times d_k) =
 #   d_\text{model}^2$ weights a matrix, $4\,d_\text{model}^2$ a layer, for every $h$ that divides $d_\text{model}$.
 # * The matrix products cost the same FLOPs for every $h$; maps and exponentials grow as $h\,T^2$.
-# * $h\,d_k = d_\text{model}$ and $n_\text{kv} = h$ are choices: sharing keys and values leaves Llama-3-70B 56.25 % of its
-#   attention weights and an eighth of the cache.
+# * $h\,d_k = d_\text{model}$ and $n_\text{kv} = h$ are choices: sharing keys and values leaves Llama-3-70B 56.25 % of
+#   its attention weights and an eighth of the cache.
 #
 # **Next:** the projected vector is one row of $d_\text{model}$ numbers. Lesson 03 regroups it into heads without moving
 # one of them.
 #
-# **Sources.** Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.2, which calls the cost "similar" to
-# that of one full head. Brown et al. 2020, Table 2.1 (GPT-3). Public configurations of GPT-2, Llama-3-70B, T5-11B and
-# Gemma-7B. Shazeer, arXiv 1911.02150 (multi-query). Ainslie et al., arXiv 2305.13245 (grouped-query). Bhojanapalli et
-# al., ICML 2020, on the rank of a head. The mistakes: pytorch #60445 (more heads, more parameters),
-# aladdinpersson/Machine-Learning-Collection #3 and pbloem/former #13 (slices of the input).
+# **Sources.** Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.2, which calls the cost
+# "similar" to that of one full head. Brown et al. 2020, Table 2.1 (GPT-3). Public configurations of GPT-2,
+# Llama-3-70B, T5-11B and Gemma-7B. Shazeer, arXiv 1911.02150 (multi-query). Ainslie et al., arXiv 2305.13245
+# (grouped-query). Bhojanapalli et al., ICML 2020, on the rank of a head. The mistakes: pytorch #60445 (more heads,
+# more parameters), aladdinpersson/Machine-Learning-Collection #3 and pbloem/former #13 (slices of the input).
 
 # %% [markdown] optional=true minutes=3
 # ## Optional: where the maps outgrow the weights
 #
-# The maps of one sequence are $h\,T^2$ numbers, the weights $4\,d_\text{model}^2$. They are equal where
-# $T = 2\,d_\text{model} / \sqrt{h}$. With $h = d_\text{model} / d_k$ that is $T = 2\sqrt{d_\text{model}\,d_k}$: at a fixed
-# width of the heads, doubling $d_\text{model}$ moves the crossing by a factor of $\sqrt{2}$ only. The next cell asserts it
-# for every preset with $h\,d_k = d_\text{model}$ and $n_\text{kv} = h$.
+# The maps of one sequence are $h\,T^2$ numbers, the weights $4\,d_\text{model}^2$. They are equal where $T =
+# 2\,d_\text{model} / \sqrt{h}$. With $h = d_\text{model} / d_k$ that is $T = 2\sqrt{d_\text{model}\,d_k}$: at a fixed
+# width of the heads, doubling $d_\text{model}$ moves the crossing by a factor of $\sqrt{2}$ only. The next cell
+# asserts it for every preset with $h\,d_k = d_\text{model}$ and $n_\text{kv} = h$.
 
 # %% optional=true
 import math
@@ -532,8 +538,8 @@ for p in mh.PRESETS:
 # %% [markdown] optional=true minutes=3
 # ## Optional: put your own functions to work
 #
-# If `check` passed your functions, the next cell counts the published models with them. Otherwise it says so and uses the
-# library's.
+# If `check` passed your functions, the next cell counts the published models with them. Otherwise it says so and uses
+# the library's.
 
 # %% optional=true
 from multihead_lessons.exercises import examine
@@ -554,13 +560,14 @@ print("Counted right, with", "your functions." if passed else "the library's fun
 #
 # **Minutes.** The sum in the course map is the core path at reading pace; in class, 55 with the quizzes asked aloud.
 #
-# **On the board.** The 4 × 4 matrix. Let the room color the columns for two heads, then ask for the picture that belongs
-# to $h\,(d_k \times d_k)$: the diagonal blocks appear by themselves, and with them the question who reads the empty ones.
+# **On the board.** The 4 × 4 matrix. Let the room color the columns for two heads, then ask for the picture that
+# belongs to $h\,(d_k \times d_k)$: the diagonal blocks appear by themselves, and with them the question who reads the
+# empty ones.
 #
-# **Ask the room.** "Which of the numbers on this page would change if the heads shared one map?" (Exponentials,
-# map bytes, $W^Q$, $W^K$ and $Q K^\top$ fall to $1/h$ if the one map is made by a head $d_k$ wide; $W^V$, $W^O$ and $AV$ stay.) "Why does GQA save hardly any FLOPs at long
-# $T$?" (The $T^2$ terms count query heads.)
+# **Ask the room.** "Which of the numbers on this page would change if the heads shared one map?" (Exponentials, map
+# bytes, $W^Q$, $W^K$ and $Q K^\top$ fall to $1/h$ if the one map is made by a head $d_k$ wide; $W^V$, $W^O$ and $AV$
+# stay.) "Why does GQA save hardly any FLOPs at long $T$?" (The $T^2$ terms count query heads.)
 #
-# **Where they stumble.** $d_\text{model}^2$ taken for the cost of a layer, when it is one matrix; multiply-adds against
-# FLOPs, a factor 2; biases multiplied by $h$. On a shared machine the measured times wobble: read the ratios, and run the
-# cell twice.
+# **Where they stumble.** $d_\text{model}^2$ taken for the cost of a layer, when it is one matrix; multiply-adds
+# against FLOPs, a factor 2; biases multiplied by $h$. On a shared machine the measured times wobble: read the ratios,
+# and run the cell twice.

@@ -1,9 +1,9 @@
 # %% [markdown] strip=true minutes=2
 # # How do $[B, T, d_\text{model}]$ numbers become $[B, h, T, d_k]$ without moving?
 #
-# Lay a deck of cards in one row: "the first thirteen, the next thirteen" makes four hands, and no card has moved. But if
-# the cards were dealt in rounds, a few to each player, and laid down in that order, every hand is spread over the row, and
-# runs of thirteen are hands that nobody holds. In this layer a token is a round and a head is a player.
+# Lay a deck of cards in one row: "the first thirteen, the next thirteen" makes four hands, and no card has moved. But
+# if the cards were dealt in rounds, a few to each player, and laid down in that order, every hand is spread over the
+# row, and runs of thirteen are hands that nobody holds. In this layer a token is a round and a head is a player.
 #
 # **You will be able to** split heads without moving a number, predict shape and strides of every stage, say which step
 # copies memory, and recognize four layout bugs by what they do.
@@ -30,8 +30,8 @@ except ModuleNotFoundError as missing:
 # %% [markdown] minutes=1
 # ## Eight numbers
 #
-# Two tokens, two heads, two channels for each head: $T = 2$, $h = 2$, $d_k = 2$, $d_\text{model} = 4$. Each number is its
-# own address: the number 5 lies at address 5.
+# Two tokens, two heads, two channels for each head: $T = 2$, $h = 2$, $d_k = 2$, $d_\text{model} = 4$. Each number is
+# its own address: the number 5 lies at address 5.
 
 # %%
 B, T, h, d_k = 1, 2, 2, 2
@@ -62,9 +62,9 @@ lesson.direct_view_quiz()
 show(lesson.regrouping())
 
 # %% [markdown] minutes=1
-# Read the strides. A stride says how many places in memory one step along that axis moves ahead. `view` split the stride 1
-# of the channels into $(d_k, 1)$. `transpose` exchanged two strides. Neither touched a number, and the next cell asserts
-# it: all three start at the same place in the same memory.
+# Read the strides. A stride says how many places in memory one step along that axis moves ahead. `view` split the
+# stride 1 of the channels into $(d_k, 1)$. `transpose` exchanged two strides. Neither touched a number, and the next
+# cell asserts it: all three start at the same place in the same memory.
 
 # %%
 viewed = x.view(B, T, h, d_k)  # [B, T, h, d_k]
@@ -106,15 +106,16 @@ lesson.skipped_transpose_quiz()
 # %% [markdown] minutes=1
 # ## The trap with the wrong shape
 #
-# A batched product, `q @ k.mT`, multiplies the *last two* axes. So it matters which axes those are. Each colored cell is a dot product
-# that is computed.
+# A batched product, `q @ k.mT`, multiplies the *last two* axes. So it matters which axes those are. Each colored cell
+# is a dot product that is computed.
 
 # %%
 show(lesson.who_meets_whom())
 
 # %% [markdown] minutes=1
-# Without the transpose the product runs and returns $[B, T, h, h]$: heads against heads inside one token. The next cell changes
-# the last token's key and looks at the scores of token 0. With the transpose they change. Without it, they do not.
+# Without the transpose the product runs and returns $[B, T, h, h]$: heads against heads inside one token. The next
+# cell changes the last token's key and looks at the scores of token 0. With the transpose they change. Without it,
+# they do not.
 
 # %%
 q_cut, k_cut = torch.randn(2, 2, 4, 3, 5).unbind()  # each [B, T, h, d_k]
@@ -169,8 +170,9 @@ check("split_heads", split_heads)
 # %% [markdown] minutes=1
 # ## Real sizes
 #
-# Now $B = 2$, $T = 4$, and the width and heads of GPT-2 small, $d_\text{model} = 768$, $h = 12$. A tensor is *contiguous*
-# when its numbers lie in memory in the order of its indices, without gaps. Every shape and stride is asserted, then printed.
+# Now $B = 2$, $T = 4$, and the width and heads of GPT-2 small, $d_\text{model} = 768$, $h = 12$. A tensor is
+# *contiguous* when its numbers lie in memory in the order of its indices, without gaps. Every shape and stride is
+# asserted, then printed.
 
 # %%
 B, T, d_model, h = 2, 4, 768, 12
@@ -201,9 +203,8 @@ print(B * h, "maps in the batch,", h, "for each sequence")
 # %% [markdown] minutes=1
 # ## Walk one number to its address
 #
-# The address of element $[b, i, t, k]$ is the sum of index times stride (plus the tensor's offset, here 0). Back from the
-# address: whole tokens first, then
-# the channel; channel $c$ belongs to head $\lfloor c / d_k \rfloor$.
+# The address of element $[b, i, t, k]$ is the sum of index times stride (plus the tensor's offset, here 0). Back from
+# the address: whole tokens first, then the channel; channel $c$ belongs to head $\lfloor c / d_k \rfloor$.
 
 # %%
 index = (1, 5, 2, 9)  # sequence 1, head 5, token 2, channel 9 of the head
@@ -235,8 +236,8 @@ check("predict_strides", predict_strides)
 # One step along an axis moves past everything that the later axes hold.
 #
 # ---
-# One step in time moves past a token: $d_\text{model}$ numbers, before and after the view. One step along the heads moves
-# past the channels of one head.
+# One step in time moves past a token: $d_\text{model}$ numbers, before and after the view. One step along the heads
+# moves past the channels of one head.
 #
 # ---
 # The view has strides $(T\,d_\text{model},\ d_\text{model},\ d_k,\ 1)$. The transpose exchanges the two in the middle.
@@ -249,10 +250,10 @@ lesson.copy_quiz()
 #
 # `view` and `transpose` are free. The product that follows is not. A batched product has *one* batch axis with *one*
 # stride, so torch folds $[B, h]$ into $[B h]$. That needs $\text{stride}_B = h \cdot \text{stride}_h$, or $B = 1$, or
-# $h = 1$. Here $\text{stride}_B = T\,d_\text{model}$, while $h \cdot \text{stride}_h = d_\text{model}$. So for $T > 1$
-# both operands are cloned; and in the second product, $A V$, v is. `copies_made` lists the size of each clone among the
-# operations that torch calls on the CPU. What a *kernel*, the routine behind one operation, moves inside itself it does not
-# see.
+# $h = 1$. Here $\text{stride}_B = T\,d_\text{model}$, while $h \cdot \text{stride}_h = d_\text{model}$. So for $T >
+# 1$ both operands are cloned; and in the second product, $A V$, v is. `copies_made` lists the size of each clone
+# among the operations that torch calls on the CPU. What a *kernel*, the routine behind one operation, moves inside
+# itself it does not see.
 
 # %%
 assert q.stride(0) == 3072 and h * q.stride(1) == 768
@@ -264,9 +265,9 @@ assert lesson.copies_made(lambda: F.scaled_dot_product_attention(q, k, v)) == []
 print("The two products clone q, k and v; the fused kernel clones nothing.")
 
 # %% [markdown] minutes=1
-# When is the fold free? It depends on how the projection wrote its result. *Time-first* stores
-# $[T, B, d_\text{model}]$. *Packed* means that one matrix writes q, k and v side by side, and q is a slice: then even with
-# $T = 1$, $\text{stride}_B$ is $3\,d_\text{model}$. The next cell tries the four habits at three sizes, on real tensors.
+# When is the fold free? It depends on how the projection wrote its result. *Time-first* stores $[T, B,
+# d_\text{model}]$. *Packed* means that one matrix writes q, k and v side by side, and q is a slice: then even with $T
+# = 1$, $\text{stride}_B$ is $3\,d_\text{model}$. The next cell tries the four habits at three sizes, on real tensors.
 
 # %%
 expected = {  # (time first, packed): free for (B, T) = (2, 4), (1, 4), (2, 1)?
@@ -291,9 +292,10 @@ for (time_first, packed), row in expected.items():
 # %% [markdown] minutes=1
 # ## The way back
 #
-# Merging undoes the split: transpose back, then join the last two axes. `out` is a new contiguous tensor, so for $T > 1$ and
-# $h > 1$ the axes $h$ and $d_k$ do not lie side by side after the transpose. `view` refuses, `reshape` copies. The fused kernel writes in the order
-# $[B, T, h, d_k]$ (on the CPU, in this version of torch), so there the merge is free.
+# Merging undoes the split: transpose back, then join the last two axes. `out` is a new contiguous tensor, so for $T >
+# 1$ and $h > 1$ the axes $h$ and $d_k$ do not lie side by side after the transpose. `view` refuses, `reshape` copies.
+# The fused kernel writes in the order $[B, T, h, d_k]$ (on the CPU, in this version of torch), so there the merge is
+# free.
 
 # %%
 try:
@@ -310,9 +312,9 @@ assert torch.allclose(merge(out), merge(fused_out), atol=1e-5)
 print("reshape copies after the explicit product, not after the fused kernel")
 
 # %% [markdown] minutes=1
-# **Which stages move numbers, and how does that change with $B$, $T$ and $h$?** Move the controls, or take a preset. A row
-# with a triangle copies; the row `folded q, k` shows the shape of q, and k is folded in the same way. Set $B = 1$ and watch two of
-# them go. The lower half walks one element to its address and back; any index can be typed.
+# **Which stages move numbers, and how does that change with $B$, $T$ and $h$?** Move the controls, or take a preset.
+# A row with a triangle copies; the row `folded q, k` shows the shape of q, and k is folded in the same way. Set $B =
+# 1$ and watch two of them go. The lower half walks one element to its address and back; any index can be typed.
 
 # %% minutes=4
 lesson.pipeline_explorer()
@@ -366,8 +368,8 @@ check("copies", copies)
 # %% [markdown] minutes=1
 # ## One product or a loop over heads
 #
-# The batched product and a loop over heads give the same numbers, up to rounding. They differ in time: the loop makes one
-# call for each head and stacks the results. The next cells assert the first and measure the second.
+# The batched product and a loop over heads give the same numbers, up to rounding. They differ in time: the loop makes
+# one call for each head and stacks the results. The next cells assert the first and measure the second.
 
 # %%
 def one_by_one(q, k):
@@ -387,10 +389,10 @@ for name, product in [("batched", lambda: q @ k.mT), ("loop", lambda: one_by_one
 # %% [markdown] minutes=1
 # ## Another way to deal the channels
 #
-# Which channels belong to head $i$ is a convention. This course, like most code, takes contiguous runs. The *strided* split
-# takes every $h$-th channel. Both are sound, as long as training and use agree. Reorder the columns of $W^Q$, $W^K$, $W^V$
-# and, in the same way, the rows of $W^O$, and one turns into the other. The picture shows which channels each head gets;
-# the color is still the owner under contiguous runs.
+# Which channels belong to head $i$ is a convention. This course, like most code, takes contiguous runs. The *strided*
+# split takes every $h$-th channel. Both are sound, as long as training and use agree. Reorder the columns of $W^Q$,
+# $W^K$, $W^V$ and, in the same way, the rows of $W^O$, and one turns into the other. The picture shows which channels
+# each head gets; the color is still the owner under contiguous runs.
 
 # %%
 show(lesson.conventions())
@@ -419,12 +421,12 @@ print("A strided layer is a contiguous layer with reordered weights.")
 # %% [markdown] minutes=2
 # ## You may have heard
 #
-# * **"Splitting copies nothing, from start to finish."** The split is free. The next product copies q and k, in this layout
-#   and for $B$, $T$, $h$ above 1.
+# * **"Splitting copies nothing, from start to finish."** The split is free. The next product copies q and k, in this
+#   layout and for $B$, $T$, $h$ above 1.
 # * **"Without the transpose the product fails."** It runs and computes something else.
 # * **"`.T` transposes the last two axes."** On four axes it reverses all of them; use `.mT`.
-# * **"`[B, h, T, d_k]` is the shape of attention."** It is one habit. FlashAttention takes $[B, T, h, d_k]$, Megatron-LM stores
-#   time first, and PyTorch's own module folds to $[B h, T, d_k]$ when it returns the weights.
+# * **"`[B, h, T, d_k]` is the shape of attention."** It is one habit. FlashAttention takes $[B, T, h, d_k]$,
+#   Megatron-LM stores time first, and PyTorch's own module folds to $[B h, T, d_k]$ when it returns the weights.
 # * **"Twelve heads make twelve maps for a batch."** Twelve for each sequence.
 #
 # Each of them in code:
@@ -448,42 +450,44 @@ print("Each of them, exposed.")
 # %% [markdown]
 # <details><summary>What this means for a GPU, and where the habit comes from</summary>
 #
-# cuBLAS has a strided-batched product, `gemmStridedBatched`, since CUDA 8.0 (NVIDIA's post of 27 February 2017). It takes
-# one batch stride for each operand. It is an extension by the vendor, not part of the reference BLAS. A batch-first
-# $[B, h, T, d_k]$ view with $B$, $T$, $h$ above 1 has two batch strides that do not fold, so it cannot be handed over in one
-# call without a copy. Fused attention kernels take a stride for $B$ and one for $h$. Megatron-LM changed its layout to time-first to avoid the transposes and to use the
-# strided-batched product (Narayanan et al. 2021, section 4.2).
+# cuBLAS has a strided-batched product, `gemmStridedBatched`, since CUDA 8.0 (NVIDIA's post of 27 February 2017). It
+# takes one batch stride for each operand. It is an extension by the vendor, not part of the reference BLAS. A
+# batch-first $[B, h, T, d_k]$ view with $B$, $T$, $h$ above 1 has two batch strides that do not fold, so it cannot be
+# handed over in one call without a copy. Fused attention kernels take a stride for $B$ and one for $h$. Megatron-LM
+# changed its layout to time-first to avoid the transposes and to use the strided-batched product (Narayanan et al.
+# 2021, section 4.2).
 #
-# The $B h$ products of one launch are independent. How many run at once on the processors of a GPU depends on their size and
-# on occupancy. We checked the copies above on the CPU; on a GPU, run a profiler before you believe them.
+# The $B h$ products of one launch are independent. How many run at once on the processors of a GPU depends on their
+# size and on occupancy. We checked the copies above on the CPU; on a GPU, run a profiler before you believe them.
 #
-# The layout came from model code, not from a framework's own operator: `split_heads` of tensor2tensor (2017) reshapes and calls
-# `tf.transpose`. Today PyTorch's `scaled_dot_product_attention` takes it as its argument.
+# The layout came from model code, not from a framework's own operator: `split_heads` of tensor2tensor (2017) reshapes
+# and calls `tf.transpose`. Today PyTorch's `scaled_dot_product_attention` takes it as its argument.
 #
 # </details>
 
 # %% [markdown] question="layout_bug" points=2 minutes=3
-# **In your own words.** A colleague's layer trains, the loss goes down, every shape is right, but the attention maps make no
-# sense. You find `q.view(B, h, T, d_k)`. Explain in two or three sentences what each head received instead of its channels,
-# and why no shape check could find it.
+# **In your own words.** A colleague's layer trains, the loss goes down, every shape is right, but the attention maps
+# make no sense. You find `q.view(B, h, T, d_k)`. Explain in two or three sentences what each head received instead of
+# its channels, and why no shape check could find it.
 #
 # <!-- BEGIN ANSWER -->
-# view reads the memory in order, and the memory holds token after token. So each head received a run of T d_k neighboring
-# numbers, cut into pieces of d_k, instead of its d_k channels of every token; its time axis
-# mixes tokens and channels. The shape of the result is the same as that of the right split, so a check of shapes cannot tell
-# them apart; only a comparison of values can.
+# view reads the memory in order, and the memory holds token after token. So each head received a run of T d_k
+# neighboring numbers, cut into pieces of d_k, instead of its d_k channels of every token; its time axis mixes tokens
+# and channels. The shape of the result is the same as that of the right split, so a check of shapes cannot tell them
+# apart; only a comparison of values can.
 # <!-- END ANSWER -->
 # <!-- BEGIN RUBRIC -->
-# One point: says that heads received runs of neighboring numbers of some tokens (or: that time was cut, not channels). One point: says that
-# the wrong and the right result have the same shape, so that only values show it. No point for "a transpose is missing" alone.
+# One point: says that heads received runs of neighboring numbers of some tokens (or: that time was cut, not
+# channels). One point: says that the wrong and the right result have the same shape, so that only values show it. No
+# point for "a transpose is missing" alone.
 # <!-- END RUBRIC -->
 
 # %% [markdown] minutes=1
 # ## In three lines
 #
 # * `view(B, T, h, d_k)` cuts the channels, `transpose(1, 2)` brings the heads forward; strides change, numbers stay.
-# * Three bugs run without a complaint: `view(B, h, T, d_k)` deals out runs of neighboring numbers, a missing transpose compares heads,
-#   a merge without a transpose mixes tokens.
+# * Three bugs run without a complaint: `view(B, h, T, d_k)` deals out runs of neighboring numbers, a missing
+#   transpose compares heads, a merge without a transpose mixes tokens.
 # * The explicit products copy q, k and v unless $B$ and $h$ fold into one stride; the merge copies after them, not after
 #   the fused kernel on the CPU.
 #
@@ -491,10 +495,10 @@ print("Each of them, exposed.")
 #
 # **Sources.** Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.2. PyTorch's documentation of
 # `Tensor.view` for the rule of the fold. Narayanan et al., arXiv 2104.04473, section 4.2. tensor2tensor,
-# `layers/common_attention.py`. flash-attention #566 for its layout; NVIDIA's post "cuBLAS Strided Batched Matrix Multiply".
-# Asked in public: annotated-transformer #17, hyunwoongko/transformer #15, bentrevett/pytorch-seq2seq #148 (why not view at
-# once?), lucidrains/vit-pytorch #90 (why transpose?). The fold and the merge without a transpose, as a live bug:
-# 649453932/Chinese-Text-Classification-Pytorch #53.
+# `layers/common_attention.py`. flash-attention #566 for its layout; NVIDIA's post "cuBLAS Strided Batched Matrix
+# Multiply". Asked in public: annotated-transformer #17, hyunwoongko/transformer #15, bentrevett/pytorch-seq2seq #148
+# (why not view at once?), lucidrains/vit-pytorch #90 (why transpose?). The fold and the merge without a transpose, as
+# a live bug: 649453932/Chinese-Text-Classification-Pytorch #53.
 
 # %% [markdown] optional=true minutes=3
 # ## Optional: put your own function to work
@@ -521,9 +525,9 @@ print("The layer gives the same output with", "your" if passed else "the library
 # **On the board.** The eight cells of the memory line, in two colors. Let the room say which cells head 0 owns before
 # you write a single shape. Then cross out "view(B, h, T, d_k)" by reading off the first four cells.
 #
-# **Ask the room.** "Which of today's four bugs does torch catch for you?" (At most one: `.T`, where the sizes happen not to
-# fit, or in a torch that refuses it. The other three are valid operations.) "What would you print to find the direct view in a colleague's code?" (Values on an address-coded
-# input, never shapes.)
+# **Ask the room.** "Which of today's four bugs does torch catch for you?" (At most one: `.T`, where the sizes happen
+# not to fit, or in a torch that refuses it. The other three are valid operations.) "What would you print to find the
+# direct view in a colleague's code?" (Values on an address-coded input, never shapes.)
 #
-# **Where they stumble.** Strides in bytes against elements; `contiguous()` taken for a cure of the hidden copies, when it only
-# moves them to another line.
+# **Where they stumble.** Strides in bytes against elements; `contiguous()` taken for a cure of the hidden copies,
+# when it only moves them to another line.

@@ -290,10 +290,10 @@ for head in range(2):
 lesson.gains_explorer()
 
 # %% [markdown] minutes=1
-# The next cells answer both, with the explorer's own numbers. First $h = 4$. Over all tokens, what heads 1
-# and 3 write into relation a points nearly the same way, with a cosine of 0.97. So head 1 at about 150 %
-# stands in for head 3 (the least error is at 155 %). And the heads add: on relation a their single mean squares make 0.55, the mean square of their
-# sum is 0.99.
+# The next cells answer both, with the explorer's own numbers. First $h = 4$. Over all tokens, what heads 1 and 3
+# write into relation a points nearly the same way, with a cosine of 0.97. So head 1 at about 150 % stands in for head
+# 3 (the least error is at 155 %). And the heads add: on relation a their single mean squares make 0.55, the mean
+# square of their sum is 0.99.
 
 # %%
 from itertools import combinations
@@ -315,8 +315,8 @@ assert abs(layer_4.written_apart(everyone)[0] - 0.55) < 0.01
 assert abs(layer_4.written(everyone)[0] - 0.99) < 0.01
 
 # %% [markdown]
-# Now $h = 8$: with the others at 100 %, half of the heads can be off together. These are facts about these layers. Nothing in the
-# architecture makes heads share a job, or keep to one.
+# Now $h = 8$: with the others at 100 %, half of the heads can be off together. These are facts about these layers.
+# Nothing in the architecture makes heads share a job, or keep to one.
 
 # %%
 sets = [off for n in range(9) for off in combinations(range(8), n)]
@@ -492,7 +492,7 @@ print("96 heads of 128 make 12,288")
 #   scrambles the tokens.
 # * **"Head 3 does coreference."** Shuffle the heads: the layer is the same, and "head 3" is another one.
 #
-# One line each:
+# Each of them in code:
 
 # %%
 with torch.no_grad():
@@ -535,11 +535,11 @@ print("Each of them, exposed.")
 # subspaces tile it.
 #
 # **Sources.** Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.2. Elhage et al., *A
-# Mathematical Framework for Transformer Circuits*, 2021, for heads as a sum. Brown et al. 2020, table 2.1,
-# for GPT-3. Krzyzanowski, Kissane, Conmy and Nanda, *We Inspected Every Head In GPT-2 Small using SAEs So You
-# Don't Have To*, Alignment Forum, 2024. PyTorch's documentation of `nn.MultiheadAttention`. The bugs: fairseq #2598 (view),
-# 649453932/Chinese-Text-Classification-Pytorch #53 (no transpose back), google-research/bert #994 and
-# pbloem/former #23 (are heads averaged?).
+# Mathematical Framework for Transformer Circuits*, 2021, for heads as a sum. Brown et al. 2020, table 2.1, for GPT-3.
+# Krzyzanowski, Kissane, Conmy and Nanda, *We Inspected Every Head In GPT-2 Small using SAEs So You Don't Have To*,
+# Alignment Forum, 2024. PyTorch's documentation of `nn.MultiheadAttention`. The bugs: fairseq #2598 (view),
+# 649453932/Chinese-Text-Classification-Pytorch #53 (no transpose back), google-research/bert #994 and pbloem/former
+# #23 (are heads averaged?).
 
 # %% [markdown] optional=true minutes=3
 # ## Optional: a head has one map, of rank $d_k$

@@ -1,15 +1,15 @@
 # %% [markdown] strip=true minutes=2
 # # In what sense do the heads tile the space?
 #
-# A building of 768 rooms is let as twelve flats of 64. On the plan every room belongs to one flat and no room is let twice:
-# the flats tile the building. The plan says nothing about the walls. Here they are thin and seldom at right angles:
-# whoever plays in one flat is heard in the other eleven.
+# A building of 768 rooms is let as twelve flats of 64. On the plan every room belongs to one flat and no room is let
+# twice: the flats tile the building. The plan says nothing about the walls. Here they are thin and seldom at right
+# angles: whoever plays in one flat is heard in the other eleven.
 #
 # **You will be able to** decide whether subspaces form a direct sum, split a vector into its pieces, measure the angles
 # between two subspaces, and say which changes of the weights leave a layer as it is.
 #
-# **You should know** how $W^O$ joins the heads ([lesson 04](04_concat_and_w_o.ipynb)), and from linear algebra: span, rank,
-# inverse, orthonormal rows. The [symbols page](00_start_here.ipynb) has every shape.
+# **You should know** how $W^O$ joins the heads ([lesson 04](04_concat_and_w_o.ipynb)), and from linear algebra: span,
+# rank, inverse, orthonormal rows. The [symbols page](00_start_here.ipynb) has every shape.
 
 # %%
 try:
@@ -61,8 +61,8 @@ print("Three pairs of lines: 90, 45 and 72 degrees.")
 #
 # * The **external** direct sum of some spaces is the space of all tuples, one vector from each. It always exists, and
 #   dimensions add up. Concatenation builds it from the outputs of the heads.
-# * A space is the **internal** direct sum of its subspaces $H_1, \dots, H_h$ if *every* vector $v$ in it is
-#   $v_1 + \dots + v_h$ with $v_i \in H_i$ in *exactly one* way: its **split**, and the $v_i$ are its **pieces**. This can
+# * A space is the **internal** direct sum of its subspaces $H_1, \dots, H_h$ if *every* vector $v$ in it is $v_1 +
+#   \dots + v_h$ with $v_i \in H_i$ in *exactly one* way: its **split**, and the $v_i$ are its **pieces**. This can
 #   fail.
 #
 # "Do the heads tile the space?" asks for the second, of the spaces read or of the spaces written.
@@ -97,43 +97,44 @@ print("Any two are apart, the dimensions add up to 3, the rank is 2.")
 # %% [markdown] minutes=3
 # ## When is the split unique?
 #
-# Write a basis of $H_i$ as the rows of $S_i$, a $k_i \times d$ matrix, and stack all of them to $S$. Suppose that
-# $k_1 + \dots + k_h = d$, so that $S$ is square. For heads this is $h\,d_k = d_\text{model}$.
+# Write a basis of $H_i$ as the rows of $E_i$, a $k_i \times d$ matrix, and stack all of them to $E$. Suppose that
+# $k_1 + \dots + k_h = d$, so that $E$ is square. For heads this is $h\,d_k = d_\text{model}$.
 #
-# **Theorem.** $\mathbb{R}^d$ is the direct sum of $H_1, \dots, H_h$ if and only if $S$ is invertible.
+# **Theorem.** $\mathbb{R}^d$ is the direct sum of $H_1, \dots, H_h$ if and only if $E$ is invertible.
 #
 # **Proof.**
 #
-# 1. The rows of $S_i$ are independent, so each vector of $H_i$ is $c_i S_i$ for exactly one row $c_i$. Hence the splits of
-#    $v$ are the solutions $c = (c_1, \dots, c_h)$ of $cS = v$, one for one.
-# 2. If $S$ is invertible, every $v$ has the one solution $c = vS^{-1}$.
-# 3. If not, some row $n \ne 0$ has $nS = 0$. With $c$, also $c + n$ solves $cS = v$, so *no* vector has exactly one
+# 1. The rows of $E_i$ are independent, so each vector of $H_i$ is $c_i E_i$ for exactly one row $c_i$. Hence the
+#    splits of $v$ are the solutions $c = (c_1, \dots, c_h)$ of $cE = v$, one for one.
+# 2. If $E$ is invertible, every $v$ has the one solution $c = vE^{-1}$.
+# 3. If not, some row $n \ne 0$ has $nE = 0$. With $c$, also $c + n$ solves $cE = v$, so *no* vector has exactly one
 #    split. And $d$ dependent rows span less than $\mathbb{R}^d$, so some vector has none. $\blacksquare$
 #
-# Without $k_1 + \dots + k_h = d$ the space is never their direct sum: fewer rows do not reach every vector, and more are
-# dependent, so step 3 applies. In any case all bases count *together*: $H_i$ must meet the *sum of the others* in 0 only.
+# Without $k_1 + \dots + k_h = d$ the space is never their direct sum: fewer rows do not reach every vector, and more
+# are dependent, so step 3 applies. In any case all bases count *together*: $H_i$ must meet the *sum of the others* in
+# 0 only.
 #
-# Now in 48 dimensions: four heads of twelve, each with independent rows, but head 2 has one direction in common with head
-# 1.
+# Now in 48 dimensions: four heads of twelve, each with independent rows, but head 2 has one direction in common with
+# head 1.
 
 # %% minutes=1
 g = torch.Generator().manual_seed(5)
 bases = [basis.double() for basis in mh.random_bases(48, 4, g)]  # 4 times [12, 48]
 assert mh.is_direct_sum(bases)
 bases[1][0] = bases[0][0] + bases[0][1]
-S = torch.cat(bases)  # [48, 48]
+E = torch.cat(bases)  # [48, 48]
 assert all(torch.linalg.matrix_rank(basis) == 12 for basis in bases)
-assert torch.linalg.matrix_rank(S) == 47 and not mh.is_direct_sum(bases)
+assert torch.linalg.matrix_rank(E) == 47 and not mh.is_direct_sum(bases)
 print("Four times rank 12, together rank 47 of 48.")
 
 # %% [markdown]
-# Step 3 at work: $n$ says "two rows of head 1, minus the row of head 2 that is their sum". Adding $3n$ to the coordinates
-# of a vector gives a second split of it.
+# Step 3 at work: $n$ says "two rows of head 1, minus the row of head 2 that is their sum". Adding $3n$ to the
+# coordinates of a vector gives a second split of it.
 
 # %%
 n = torch.zeros(48).double()
 n[0] = n[1] = 1
-n[12] = -1  # n @ S = 0
+n[12] = -1  # n @ E = 0
 c = torch.randn(48, generator=g).double()
 split = [part @ basis for part, basis in zip(c.split(12), bases)]  # 4 times [48]
 other = [part @ basis for part, basis in zip((c + 3 * n).split(12), bases)]
@@ -142,12 +143,12 @@ assert not torch.allclose(split[0], other[0])  # another piece of head 1
 print("One vector with two splits.")
 
 # %% [markdown]
-# And a vector with none: every sum of pieces is $cS$. A vector $u$ of length 1 that is orthogonal to every row of $S$ has
-# $cS \cdot u = 0$ for all $c$, while $u \cdot u = 1$.
+# And a vector with none: every sum of pieces is $cE$. A vector $u$ of length 1 that is orthogonal to every row of $E$
+# has $cE \cdot u = 0$ for all $c$, while $u \cdot u = 1$.
 
 # %%
-u = torch.linalg.svd(S).Vh[-1]  # [48], orthogonal to every row of S
-assert (S @ u).abs().max() < 1e-9 and math.isclose(u @ u, 1)
+u = torch.linalg.svd(E).Vh[-1]  # [48], orthogonal to every row of E
+assert (E @ u).abs().max() < 1e-9 and math.isclose(u @ u, 1)
 print("u has no split.")
 
 # %% [markdown]
@@ -189,8 +190,8 @@ show(lesson.pieces_and_shadows())
 
 # %% [markdown] minutes=1
 # The map from $v$ to its piece in $H_i$ is linear: $v \mapsto v P_i$. $P_i$ is the **projector** onto $H_i$ along the
-# others. It leaves vectors of $H_i$ alone and sends those of the others to 0. It is symmetric only if $H_i$ is orthogonal
-# to all the others; otherwise it is *oblique*.
+# others. It leaves vectors of $H_i$ alone and sends those of the others to 0. It is symmetric only if $H_i$ is
+# orthogonal to all the others; otherwise it is *oblique*.
 
 # %%
 pair = [torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 1.0]])]
@@ -205,10 +206,10 @@ assert (v @ P[1]).norm() > v.norm()  # a piece longer than the whole
 print("v = (-1, 0) + (2, 2).")
 
 # %% [markdown] minutes=1
-# **What happens to the pieces as the lines close?** The condition number, the largest over the smallest singular value of
-# the stacked unit vectors, tells how near they are to being one line. Bring $H_2$ toward $H_1$, one degree at a time (type
-# the angle). Find the moment when uniqueness dies, with $v$ on the line and off it. Then switch to shadows: where do they
-# add up to $v$?
+# **What happens to the pieces as the lines close?** The condition number, the largest over the smallest singular
+# value of the stacked unit vectors, tells how near they are to being one line. Bring $H_2$ toward $H_1$, one degree
+# at a time (type the angle). Find the moment when uniqueness dies, with $v$ on the line and off it. Then switch to
+# shadows: where do they add up to $v$?
 
 # %% minutes=2
 lesson.plane_explorer()
@@ -230,13 +231,14 @@ def projectors(bases):
 check("projectors", projectors)
 
 # %% [markdown] hint="projectors"
-# Two steps: from $v$ to its coordinates in all the bases at once, then from the coordinates of basis $i$ back to a vector.
+# Two steps: from $v$ to its coordinates in all the bases at once, then from the coordinates of basis $i$ back to a
+# vector.
 #
 # ---
-# The coordinates are $c = vS^{-1}$. Those of subspace $i$ come from some *columns* of $S^{-1}$. Its piece is $c_i S_i$.
+# The coordinates are $c = vE^{-1}$. Those of subspace $i$ come from some *columns* of $E^{-1}$. Its piece is $c_i E_i$.
 #
 # ---
-# $P_i$ is block $i$ of the columns of $S^{-1}$, a $d \times k_i$ matrix, times $S_i$. `split` with a list of sizes and
+# $P_i$ is block $i$ of the columns of $E^{-1}$, a $d \times k_i$ matrix, times $E_i$. `split` with a list of sizes and
 # `dim=1` cuts the inverse; `torch.stack` joins the results. First raise unless the rows are square and of full rank.
 
 # %% exercise="decompose" solution="multihead.subspaces:decompose" points=2 minutes=2
@@ -258,13 +260,14 @@ check("decompose", decompose)
 # $v$ is a row: it stands on the left of a matrix.
 #
 # ---
-# `projectors(bases)` is $[h, d_\text{model}, d_\text{model}]$, and a vector times such a stack is one row for each matrix.
+# `projectors(bases)` is $[h, d_\text{model}, d_\text{model}]$, and a vector times such a stack is one row for each
+# matrix.
 
 # %% [markdown] minutes=1
 # ## What a direct sum is good for
 #
-# A layer's output is the sum of what its heads write (our layers have no bias). If $W^O$ is square and invertible, the subspaces written form a
-# direct sum, and the output alone tells what every head wrote.
+# A layer's output is the sum of what its heads write (our layers have no bias). If $W^O$ is square and invertible,
+# the subspaces written form a direct sum, and the output alone tells what every head wrote.
 
 # %%
 layer = mh.MultiHeadAttention(48, 4).double()
@@ -281,10 +284,10 @@ print("The pieces of the output are the contributions of the heads.")
 # %% [markdown] minutes=1
 # ## Principal angles
 #
-# How oblique are two subspaces? The first **principal angle** is the smallest angle between a vector of one and a vector
-# of the other. The next is the smallest among the directions at right angles to these two, and so on, up to the dimension
-# of the smaller space. With orthonormal rows $Q_a$ and $Q_b$, their cosines are the singular values of $Q_a Q_b^\top$. In
-# the plane and in space you can see them.
+# How oblique are two subspaces? The first **principal angle** is the smallest angle between a vector of one and a
+# vector of the other. The next is the smallest among the directions at right angles to these two, and so on, up to
+# the dimension of the smaller space. With orthonormal rows $Q_a$ and $Q_b$, their cosines are the singular values of
+# $Q_a Q_b^\top$. In the plane and in space you can see them.
 
 # %%
 show(lesson.angles_in_space())
@@ -364,8 +367,8 @@ print(f"mean cos^2 of all: {overlap.mean():.3f}, expected {1 / 12:.3f}")
 show(lesson.distribution(angles, 12))
 
 # %% [markdown]
-# A fresh layer is such a draw, nearly: its weights are uniform numbers instead of normal ones. The subspaces that $Q$ and
-# $K$ of *one* head read are as far apart as those of two heads.
+# A fresh layer is such a draw, nearly: its weights are uniform numbers instead of normal ones. The subspaces that $Q$
+# and $K$ of *one* head read are as far apart as those of two heads.
 
 # %%
 layer = mh.MultiHeadAttention(768, 12).double()
@@ -401,8 +404,8 @@ assert (right.rad2deg() - 90).abs().max() < 1e-3
 print("Head 1 and the other eleven, or two halves: below 1 degree, and direct.")
 
 # %% [markdown]
-# The formula for the norm, checked on four heads in 48 dimensions; and one vector, split along random and along orthogonal
-# subspaces. Only for the second do the squared lengths of the pieces add up to that of the vector.
+# The formula for the norm, checked on four heads in 48 dimensions; and one vector, split along random and along
+# orthogonal subspaces. Only for the second do the squared lengths of the pieces add up to that of the vector.
 
 # %%
 bases = draw(48, 4, seed=0)
@@ -426,8 +429,17 @@ for kind, orthogonal in [("random", False), ("orthogonal", True)]:
 lesson.angles_explorer()
 
 # %% [markdown]
-# For pairs $h$ decides: the limit depends on $r = 1/h$ alone, and a larger $d_\text{model}$ only narrows the spread
-# around it.
+# For large $d_\text{model}$ it is $h$: the limit depends on $r = 1/h$ alone. At small $d_\text{model}$ the smallest
+# angles scatter more, and lie above it on average.
+
+# %%
+means = []
+for d_model in (24, 96, 384):
+    smallest_12 = all_angles(draw(d_model, 12, 0))[:, 0].rad2deg()  # [66], for h = 12
+    means.append(smallest_12.mean())
+    print(f"d_model = {d_model}: {smallest_12.min():.0f} to {smallest_12.max():.0f},",
+          f"on average {means[-1]:.0f} degrees; limit {limit:.0f}")
+assert means[0] > means[1] > means[2] > limit
 
 # %% quiz="symmetry" minutes=1
 lesson.symmetry_quiz()
@@ -435,9 +447,9 @@ lesson.symmetry_quiz()
 # %% [markdown] minutes=1
 # ## What leaves the layer as it is
 #
-# Two kinds of changes do: another order of the heads, and an invertible $d_k \times d_k$ matrix inside a head, one for $Q$
-# and $K$, one for $V$ and $O$. The second changes the basis and not the span: angles and pieces are facts about the heads,
-# not about coordinates.
+# Two kinds of changes do: another order of the heads, and an invertible $d_k \times d_k$ matrix inside a head, one
+# for $Q$ and $K$, one for $V$ and $O$. The second changes the basis and not the span: angles and pieces are facts
+# about the heads, not about coordinates.
 
 # %%
 def run(x, w_q, w_k, w_v, w_o, h=4):
@@ -477,18 +489,20 @@ print("Which head a channel belongs to does matter.")
 #
 # * **"The heads split the space into orthogonal subspaces."** In general only the coordinate blocks are orthogonal.
 #   Random subspaces of twelve heads in 768 dimensions open by about 56 degrees.
-# * **"Disjoint in pairs, so the sum is direct."** Three lines in a plane. And no two subspaces are disjoint: all contain 0.
-# * **"$\mathbb{R}^{768}$ is isomorphic to twelve copies of $\mathbb{R}^{64}$, so the heads tile it."** That is a count of
-#   dimensions. It holds for twelve equal heads as well.
+# * **"Disjoint in pairs, so the sum is direct."** Three lines in a plane. And no two subspaces are disjoint: all
+#   contain 0.
+# * **"$\mathbb{R}^{768}$ is isomorphic to twelve copies of $\mathbb{R}^{64}$, so the heads tile it."** That is a
+#   count of dimensions. It holds for twelve equal heads as well.
 # * **"The dimensions of the heads add up to $d_\text{model}$."** Only if $h\,d_k = d_\text{model}$. T5-11B has 128 heads
 #   of 128 in 1024 dimensions.
 # * **"Heads are soundproof."** Each reads every channel, and their contributions can cancel.
-# * **"It is proved that the heads of BERT specialize in geometric functions."** Clark et al. measured how often the word
-#   with the most attention is the annotated one, for the best of 144 heads, chosen on the same sentences: 86.8 % for direct
-#   objects (8-10; best fixed offset 40.0 %), 80.5 % for possessives (7-6; 47.7 %), 76.3 % for objects of prepositions
-#   (9-6, no punctuation head; 34.6 %). A pattern does not know what is read by $V$ and where it is written.
+# * **"It is proved that the heads of BERT specialize in geometric functions."** Clark et al. measured how often the
+#   word with the most attention is the annotated one, for the best of 144 heads, chosen on the same sentences: 86.8 %
+#   for direct objects (8-10; best fixed offset 40.0 %), 80.5 % for possessives (7-6; 47.7 %), 76.3 % for objects of
+#   prepositions (9-6, no punctuation head; 34.6 %). A pattern does not know what is read by $V$ and where it is
+#   written.
 #
-# One line each:
+# Each of them in code:
 
 # %%
 assert smallest.max() < 60
@@ -537,16 +551,17 @@ print("Each of them, exposed.")
 # ## In three lines
 #
 # * The heads tile the space if the stacked bases form an invertible matrix: then every vector has exactly one split.
-# * Direct is less than orthogonal: twelve random heads in 768 dimensions open by about 56 degrees in pairs, by less than 1
-#   against all the others, and pieces outgrow the vector.
+# * Direct is less than orthogonal: twelve random heads in 768 dimensions open by about 56 degrees in pairs, by less
+#   than 1 against all the others, and pieces outgrow the vector.
 # * Head order and bases inside a head are free; which head a channel belongs to is not.
 #
 # **Next:** all this holds at random weights. In lesson 06 we open a trained model and measure what its heads do.
 #
-# **Sources.** Björck and Golub, *Numerical methods for computing angles between linear subspaces*, 1973. Wachter, *The
-# limiting empirical measure of multiple discriminant ratios*, 1980, for the law of the angles; Johnstone, *Multivariate
-# analysis and Jacobi ensembles*, 2008, for the largest cosine. Clark et al., *What Does BERT Look At?*, 2019, table 1. Wedderburn, *On Hypercomplex
-# Numbers*, 1907. The sizes of T5-11B are those of its released configuration.
+# **Sources.** Björck and Golub, *Numerical methods for computing angles between linear subspaces*, 1973. Wachter,
+# *The limiting empirical measure of multiple discriminant ratios*, 1980, for the law of the angles; Johnstone,
+# *Multivariate analysis and Jacobi ensembles*, 2008, for the largest cosine. Clark et al., *What Does BERT Look At?*,
+# 2019, table 1. Wedderburn, *On Hypercomplex Numbers*, 1907. The sizes of T5-11B are those of its released
+# configuration.
 
 # %% [markdown] optional=true minutes=3
 # ## Optional: what only one head sees
@@ -597,5 +612,6 @@ print("The function in use measures the value subspaces as the library does.")
 # plane: a vector at 45 degrees to both axes lies in their sum.) "Which of today's facts change if you choose another
 # basis inside a head?" (The condition number does; spans, angles, projectors and pieces do not.)
 #
-# **Where they stumble.** Rows against columns: what is read are columns of $W$, what is written are rows of $W^O$, and
-# `weight` of an `nn.Linear` is the transpose. Orthogonal against direct. A rank of all rows against a rank of each block.
+# **Where they stumble.** Rows against columns: what is read are columns of $W$, what is written are rows of $W^O$,
+# and `weight` of an `nn.Linear` is the transpose. Orthogonal against direct. A rank of all rows against a rank of
+# each block.

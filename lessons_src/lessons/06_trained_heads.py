@@ -36,9 +36,10 @@ except ModuleNotFoundError as missing:
 # 6 layers of 12 heads, $d_\text{model} = 384$ and $d_k = 32$. Head 3 of layer 1 is written 1-3: the text counts from 1,
 # the code from 0.
 #
-# A token starts as the vector of its piece plus the vector of its position. Then come six layers. In each, attention and
-# after it a small network for every token by itself (*feed-forward*) **add** to the token's vector, and each sum is
-# normalized. The text's vector is the mean over its tokens, scaled to length 1: its *embedding*.
+# A token starts as the normalized sum of a vector for its piece, one for its position and a constant. Then come six
+# layers. In each, attention and after it a small network for every token by itself (*feed-forward*) **add** to the
+# token's vector, and each sum is normalized. The text's vector is the mean over its tokens, scaled to length 1: its
+# *embedding*.
 #
 # The weights are public (Apache-2.0), but not part of this course. If the next cell does not find them, run this line in
 # a cell of its own, then restart the kernel. It fetches 21 MB: matrices rounded to 8 bits, the rest in full.
@@ -390,14 +391,14 @@ assert later[:, 2, 9].mean() > 0.4
 
 # %%
 second_the = examples[text][2, 9, 8]  # where the second "the" of that sentence looks, [T]
-print(f"the second 'the' of a sentence: {second_the[1]:.2f} to the first,",
+print(f"the second 'the' of the example: {second_the[1]:.2f} to the first,",
       f"{second_the[0]:.2f} to [CLS]")
 assert second_the[1] < 0.1 and second_the[0] > 0.8
 
 # %% [markdown] minutes=1
-# On our sentences head 3-10 rests on `[CLS]`; on these lists it finds the copy, earlier or later. But not every repeated
-# word wakes it: the second *the* of a sentence does not. What a head *does* depends on what you feed it. And no head of
-# this model does induction on these lists.
+# On our sentences head 3-10 rests on `[CLS]`; on these lists it finds the copy, earlier or later. But not every
+# repeated word wakes it: in our first example the second *the* does not. What a head *does* depends on what you feed
+# it. And no head of this model does induction on these lists.
 #
 # ## Grammar
 #
@@ -442,7 +443,8 @@ assert [row[1] for row in rows] == ["3-9", "3-1", "3-1", "4-2", "3-5 or 4-2",
 # %% [markdown] minutes=1
 # Five of seven beat the offset. *Adjective → noun* is the lesson in it: a head finds **43 of 43**, and so does "one
 # word to the right". The head is 2-9, which looks at the next token anyway. Without a baseline it would have been a
-# discovery. Sixteen pronouns are few: the interval is wide, and the two halves do not even choose the same head.
+# discovery. Sixteen pronouns are few: the interval is wide, and the two halves choose different heads, as they do for
+# possessives.
 #
 # **Is 3-1 an object head?** It finds the verb of most objects, and the preposition of most nouns that follow one. But
 # ask it about the words *around* the noun:
@@ -606,8 +608,9 @@ curve = measured("pruning", lambda: torch.stack(
 lesson.pruning_explorer(change, curve)
 
 # %% [markdown] minutes=1
-# **Choose the measure with care.** A tempting one is *retrieval*. Sixteen sentences and their paraphrases: does each find its partner by cosine? And
-# ten pairs such as *the dog chased the cat* and *the cat chased the dog*: how alike are they to the model?
+# **Choose the measure with care.** A tempting one is *retrieval*. Sixteen sentences and their paraphrases: does each
+# find its partner by cosine? And ten pairs such as *the dog chased the cat* and *the cat chased the dog*: how alike
+# are they to the model?
 
 # %%
 def partners_found(**options):
@@ -636,9 +639,10 @@ for name, (there, back), cosine in zip(["whole", "all silent"], partners.tolist(
 print(f"Even 16 of 16 leaves an interval down to {links.wilson(16, 16)[0]:.2f}.")
 
 # %% [markdown] minutes=1
-# With *every* head silent, retrieval is nearly as good as before: embeddings and feed-forward layers are enough for it.
-# Measured by retrieval, heads would do nothing, although the embedding has moved to a cosine near 0.5. And this model
-# hardly tells who chased whom, with heads or without. It uses little of the word order that 1-3 reads so well.
+# With *every* head silent, retrieval is nearly as good as before: the vectors of pieces and positions and the
+# feed-forward networks are enough for it. Measured by retrieval, heads would do nothing, although on the sentences
+# above the embedding has moved to a cosine near 0.5. And this model hardly tells who chased whom, with heads or
+# without. It uses little of the word order that 1-3 reads so well.
 
 # %% quiz="direct_sum" minutes=1
 lesson.direct_sum_quiz()
@@ -702,9 +706,10 @@ for name, trained, random in zip(["condition number", "longest piece"],
 
 # %% [markdown] minutes=1
 # **Direct sum holds after training; orthogonal does not, no more than before.** Every layer's joined heads lose
-# nothing: rank 384. What differs from chance is overlap: on average more in five layers, a little less in the sixth.
-# The walls are thin: pulling one head's part out of a vector by an oblique projector can blow it up more than a
-# hundredfold. Random subspaces do that too.
+# nothing: rank 384. What differs from chance is overlap, on average more in five layers and a little less in the sixth,
+# and the smallest angle of a pair. The walls are thin: pulling one head's part out of a vector by an oblique projector
+# can blow it up more than a hundredfold. Random subspaces can do that too; five draws do not decide whether layers 4 to
+# 6 go beyond.
 #
 # Trust rank and overlap; read the condition numbers as orders of magnitude. The numbers of this file are rounded to 8
 # bits, and the smallest singular values feel it: the full-precision file gives other condition numbers, with the same
@@ -756,7 +761,7 @@ print("Other numbers for the heads, the same layer.")
 # * **"Heads work without cross-talk."** A later head can lean on an earlier one: without 2-2, 3-10 gives copies far less
 #   weight; without the median head of layers 1 and 2, as much as before.
 #
-# The first three are about published work. One line each for the others:
+# The first three are about published work. The others in code:
 
 # %%
 assert not verdicts["adjective → noun"]
@@ -785,9 +790,9 @@ print(f"3-10: {same[:, 2, 9].mean():.2f}, without 2-2 {without.min():.2f},",
 # <!-- END ANSWER -->
 # <!-- BEGIN RUBRIC -->
 # One point for each of two measurements that comes with a result that would speak against the claim: a baseline or a
-# simpler rule that does as well; other words or inputs on which the head does the same; silencing that changes little; an
-# untrained model that does as well; little written. No point for "more data" alone, or for a measurement without such a
-# result.
+# simpler rule that does as well; other words or inputs on which the head does the same; silencing that changes
+# little; an untrained model that does as well; little written. No point for "more data" alone, or for a measurement
+# without such a result.
 # <!-- END RUBRIC -->
 
 # %% [markdown] minutes=1

@@ -164,8 +164,10 @@ def random_weights(generator, *, vocabulary, positions=128, d_model=384, d_ff=15
 
 def _by_layer(silenced, depth):
     """For each of `depth` layers the numbers of the heads that (layer, head) pairs name."""
-    if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 and pair[0] in range(depth) for pair in silenced):
-        raise ValueError(f"silenced must hold pairs (layer, head), with layers from 0 to {depth - 1}; got {list(silenced)}")
+    silenced = list(silenced)  # an iterator can be read once only
+    if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 and pair[0] in range(depth)
+               and isinstance(pair[1], int) for pair in silenced):
+        raise ValueError(f"silenced must hold pairs (layer, head), with layers from 0 to {depth - 1}; got {silenced}")
     return [[head for at, head in silenced if at == number] for number in range(depth)]
 
 

@@ -172,6 +172,10 @@ class NoPlaceForBiases(Seen):
     """A layer without biases was to get some."""
 
 
+class SomethingIsNone(Seen):
+    """An attribute of None was asked for, such as of a bias that is not there."""
+
+
 class WritesIntoParameters(Seen):
     """A parameter that autograd watches was written into."""
 
@@ -210,8 +214,8 @@ def _made(answer, weights, h):
     try:
         return answer(weights, h)
     except AttributeError as error:
-        if "'NoneType' object has no attribute" in str(error):  # only a bias can be None in a layer
-            raise NoPlaceForBiases(str(error)) from error
+        if "'NoneType' object has no attribute" in str(error):
+            raise SomethingIsNone(str(error)) from error
         raise
     except NotImplementedError:
         raise
@@ -220,9 +224,9 @@ def _made(answer, weights, h):
         text = " ".join(reasons[0].split()) if first.startswith("Error(s) in loading") and reasons else first
         if "leaf Variable" in text:
             raise WritesIntoParameters(text) from error
-        if "size mismatch" in text or "must match the size of tensor" in text:
+        if "size mismatch" in text:
             raise OtherSizes(text) from error
-        if re.fullmatch(r'Unexpected key\(s\) in state_dict: ("(\w+\.)?bias"(, )?)+\.? ?', text):
+        if re.fullmatch(r'Unexpected key\(s\) in state_dict: ("(w_[qkvo]\.)?bias"(, )?)+\.? ?', text):
             raise NoPlaceForBiases(text) from error
         if "Missing key" in text or "Unexpected key" in text:
             raise NotByName(text) from error

@@ -693,15 +693,15 @@ def blend_quiz() -> Quiz:
 
 def wider_quiz() -> Quiz:
     return Quiz(
-        "One head's two errors have the mean ½ at best. You make the head four times wider, with four times the weights. What "
-        "is the mean now, at best?",
+        "Both tokens fill both channels again, with white values that the pattern does not read: one head's two errors have the "
+        "mean ½ at best. You make the head four times wider, with four times the weights. What is the mean now, at best?",
         Option("near 0: it has room for both needs now",
                "Room is not what it lacks. However wide its values are, all of them are blended by the same row of "
                "weights."),
         Option("near ⅛: the error is shared out over four times the width",
                "The error comes from the pattern, and there is still one. How wide the head is plays no part."),
         Option("½ again",
-               "However wide the head is, one row of weights blends everything. The next section proves it.", right=True),
+               "However wide the head is, one row of weights blends everything. The next two sections prove it.", right=True),
         Option("above ½: a wide head is harder to train",
                "This is about the best that any weights could do. And the experiment below shows that it trains as well."))
 

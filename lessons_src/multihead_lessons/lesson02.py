@@ -363,8 +363,8 @@ def growth_quiz() -> Quiz:
 
 def shared_heads_quiz() -> Quiz:
     return Quiz(
-        "Llama-3-70B has 64 query heads and 8 key/value heads. How much of its attention weights is left, against 64 "
-        "of each?",
+        "Llama-3-70B has 64 query heads and 8 key/value heads. What share of its attention weights is left, compared "
+        "with 64 of each?",
         Option("an eighth", "That is what is left of W_K and W_V. W_Q and W_O keep all 64 heads."),
         Option("a half",
                "That would be W_Q and W_O alone. W_K and W_V have shrunk to an eighth, not to nothing."),
@@ -373,4 +373,4 @@ def shared_heads_quiz() -> Quiz:
                right=True),
         Option("all of them: heads share results, not weights",
                "What is shared is the key and the value, and with them the weights that make them: W_K and "
-               "W_V have 8 × 128 columns."))
+               "W_V have 8 d_k columns."))

@@ -334,7 +334,7 @@ def gains_explorer() -> Explorer:
         return {f"gain_{i}": given.get(i, rest) for i in range(1, MOST + 1)}
     return Explorer(draw_gains, Slider("h", HEADS, 4), Slider("d_model", WIDTHS, 32), *gains,
                     presets={"all heads": preset(), "lose head 1": preset(0),
-                             "h = 4, lose head 3": {"h": 4, **preset(100, 100, 0)},
+                             "h = 4, lose head 3": {"h": 4, "d_model": 32, **preset(100, 100, 0)},
                              "head 1 alone": preset(100, rest=0), "all at 50 %": preset(rest=50)})
 
 

@@ -217,7 +217,7 @@ def heads_explorer(model: mh.Encoder | NoModel, examples: Mapping[str, torch.Ten
         Slider("token", lambda state: range(1, len(tokenize(state["sentence"]).pieces) + 1), 5),
         presets={name: dict(zip(("sentence", "layer", "head", "token"), state)) for name, state in {
             "1-3": (first, 1, 3, 5), "2-9": (first, 2, 9, 5), "3-1, noun": (first, 3, 1, 7),
-            "4-2, pronoun": (second, 4, 2, 7), "5-6": (second, 5, 6, 7),
+            "4-2, pronoun": (second, 4, 2, 8), "5-6": (second, 5, 6, 8),
             "3-10, “the” twice": (first, 3, 10, 9), "3-10, “dog” thrice": (third, 3, 10, 11)}.items()})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import ctypes
+import functools
 import inspect
 import io
 import linecache
@@ -217,8 +218,19 @@ def where(error: BaseException, answer: Any) -> str:
     return f'line {last.lineno}, "{text}",' if text else f"line {last.lineno}"
 
 
+def unwrapped(answer: Any) -> Any:
+    """What a decorated, bound or partly applied function is made of."""
+    for _ in range(20):  # deep enough for honest wrappers, finite for an object that wraps itself
+        inner = answer.func if isinstance(answer, functools.partial) else getattr(answer, "__wrapped__", None)
+        inner = getattr(answer, "__func__", None) if inner is None else inner
+        if inner is None:
+            break
+        answer = inner
+    return answer
+
+
 def _file_of(answer: Any) -> str | None:
-    answer = inspect.unwrap(answer)
+    answer = unwrapped(answer)
     for function in (answer, getattr(answer, "forward", None), getattr(answer, "__init__", None),
                      getattr(answer, "__call__", None)):
         code = getattr(function, "__code__", None)

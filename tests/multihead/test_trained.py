@@ -243,11 +243,12 @@ def test_silenced_heads_are_those_whose_output_weights_are_zero(small):
 
 def test_what_the_encoder_cannot_do_is_a_sentence(small):
     encoder, ids = mh.Encoder(small, 4), torch.tensor([[3, 5, 2]])
-    for silenced in ([(3, 0)], [2], [(0, 1, 2)], [(-1, 0)]):
+    for silenced in ([(3, 0)], [2], [(0, 1, 2)], [(-1, 0)], [(0, 1.5)]):
         with pytest.raises(ValueError, match=r"silenced must hold pairs \(layer, head\), with layers from 0 to 2; got"):
             encoder.embed(ids, silenced=silenced)
     with pytest.raises(ValueError, match="heads from 0 to 3; got"):
         encoder(ids, silenced=[(1, 4)])
+    torch.testing.assert_close(encoder(ids, silenced=(pair for pair in [(0, 1)])), encoder(ids, silenced=[(0, 1)]))
     with pytest.raises(ValueError, match="at most 16 tokens; got 17"):
         encoder(torch.zeros(1, 17).long())
 

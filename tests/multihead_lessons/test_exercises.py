@@ -161,6 +161,48 @@ def test_a_mistake_in_an_earlier_function_is_charged_once(monkeypatch):
     assert examine("split_heads", names["split_heads"]).misconception == "no transpose"
 
 
+def test_only_the_functions_to_blame_are_named(monkeypatch):
+    import multihead_lessons.exercises as package
+    bank = exercises() | {name: package.Exercise(name, getattr(mh, name), lambda generator: []) for name in ("head_dim", "divisors")}
+    monkeypatch.setattr(package, "exercises", lambda: bank)
+    names = _notebook(WRONG_HELPER + """
+def divisors(n):
+    return [n]
+
+def merge_heads(x):
+    return x
+""")
+    assert examine("split_heads", names["split_heads"]).message == "passed, with the library's head_dim in place of yours."
+
+
+def test_an_import_is_nothing_that_a_learner_wrote():
+    names = _notebook("""
+from multihead import MultiHeadAttention
+
+def load_layer(weights, h):
+    return MultiHeadAttention(h, h, bias=True)
+""")
+    assert not examine("load_layer", names["load_layer"]).passed
+
+
+def test_odd_objects_break_nothing():
+    class Odd:
+        def __call__(self, x):
+            return x
+
+        def __eq__(self, other):
+            raise RuntimeError("no comparison")
+        __hash__ = None
+
+    def wraps_itself(x, h):
+        raise KeyError("h")
+    wraps_itself.__wrapped__ = wraps_itself
+    assert "raises KeyError" in sentence("split_heads", wraps_itself)
+    names = _notebook("def split_heads(x, h):\n    return merge_heads(x)\n")
+    names["merge_heads"] = Odd()
+    assert not examine("split_heads", names["split_heads"]).passed
+
+
 def test_a_tensor_that_claims_to_equal_everything_is_wrong():
     class Agreeable(torch.Tensor):
         @classmethod

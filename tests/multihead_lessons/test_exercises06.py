@@ -185,11 +185,14 @@ def only_the_first(weights, h):
 @pytest.mark.parametrize("answer, words", [
     (without_no_grad, "parameters that autograd watches"),
     (bias_forgotten, "Build it with bias=True"),
-    (bias_forgotten_and_copied, "Build it with bias=True"),
+    (bias_forgotten_and_copied, "Something that you use is None"),
+    (lambda weights, h: weights.get("attention.query.weight").shape, "what weights.get returns for a name"),
     (by_their_place, "by their place in the dict"),
     (not_parameters, "holds no tensors that state_dict could find"),
     (kept(), "Two calls return the same layer"),
-    (of_384, "A tensor does not fit into its place"),
+    (of_384, '.copy_(weights[f"{theirs}.weight"])", raises RuntimeError: The size of tensor a (384) must match'),
+    (lambda weights, h: by_state_dict(weights, h).load_state_dict({**renamed(weights), "extra.bias": torch.ones(1)}),
+     "all eight and no others"),
     (only_the_first, "Only the first part of the four is loaded"),
     (lambda weights, h: by_copy({**weights, **{name.replace("value", "output.dense").replace("self.output", "output"):
                                                weights[name] for name in weights if "value" in name}}, h),
@@ -294,6 +297,8 @@ def test_a_number_for_one_map_is_right_as_a_number():
     (lambda maps: (maps.argmax(-1)[..., 1:] == torch.arange(maps.shape[-1] - 1)).float().mean(-1), "how often the token before"),
     (lambda maps: by_diagonal(maps.mean(-3)) if maps.ndim == 3 else by_diagonal(maps), "must have the shape"),
     (lambda maps: by_diagonal(maps.sub_(0.1)), "changes the tensor"),
+    (lambda maps: by_diagonal(maps) * (1 if maps.ndim > 2 else 1.01), "all of them differ. This is the case with a single map"),
+    (lambda maps: by_diagonal(maps) * (1 if maps.ndim > 2 else float("nan")), "NaN"),
     (lambda maps: maps[..., 0, 99], "raises IndexError"),
 ])
 def test_other_scores_are_described(answer, words):

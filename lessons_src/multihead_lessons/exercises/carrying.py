@@ -17,7 +17,7 @@ def own_helpers(answer: Any, references: Mapping[str, Any]) -> dict[str, Any]:
     names = _namespace(answer)
     return {name: reference for name, reference in references.items()
             if callable(names.get(name)) and names[name] is not answer
-            and names[name] not in (reference, getattr(multihead, name, None))}  # an import is nothing that one wrote
+            and names[name] is not reference and names[name] is not getattr(multihead, name, None)}  # an import is not written
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """`examine`: is an answer right, and if not, which mistake is it?"""
 from __future__ import annotations
 
-import functools
 import math
 import secrets
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +12,9 @@ import torch
 
 from multihead_lessons.calling import Seen
 from multihead_lessons.exercises.bank import Answer, Case, Exercise
-from multihead_lessons.running import Elsewhere, EndedProcess, Outcome, TookTooLong, call, differentiable, where
+from multihead_lessons.running import (
+    Elsewhere, EndedProcess, Outcome, TookTooLong, call, differentiable, unwrapped, where,
+)
 
 NOT_ATTEMPTED = "not attempted"
 TOLERANCE = {torch.float64: (1e-7, 1e-9), torch.float32: (1e-4, 1e-5)}  # relative, absolute
@@ -81,19 +82,9 @@ def _not_an_answer(exercise: Exercise, answer: Any) -> tuple[str, str] | None:
     if not callable(answer):
         kind = "a class or a function" if isinstance(exercise.reference, type) else "a function"
         return "not callable", f"{exercise.name} must be {kind}; you gave {_kind(answer)}."
-    if any(_unwrapped(answer) is ours for ours in exercise.library):
+    if any(unwrapped(answer) is ours for ours in exercise.library):
         return "library", _borrowed(exercise.name)
     return None
-
-
-def _unwrapped(answer: Any) -> Any:
-    for _ in range(20):  # deep enough for honest wrappers, finite for an object that wraps itself
-        inner = answer.func if isinstance(answer, functools.partial) else getattr(answer, "__wrapped__", None)
-        inner = getattr(answer, "__func__", None) if inner is None else inner
-        if inner is None:
-            break
-        answer = inner
-    return answer
 
 
 def _borrowed(name: str) -> str:
@@ -140,7 +131,7 @@ def _fault(exercise: Exercise, answer: Any, cases: Sequence[Case], expected: Seq
         return explained
     # The same mistake with another on top: it raises for some inputs, loses precision, or cuts the gradient off.
     came = [i for i in telling if i < len(found) and _comparable(expected[i].value, found[i].value)]
-    if telling[0] in came and any(difference(_single(expected[i].value), _single(found[i].value)) for i in came):
+    if len(came) > 1 and telling[0] in came and any(difference(_single(expected[i].value), _single(found[i].value)) for i in came):
         if explained := _explained(exercise, cases, came, lambda outcome, i: not outcome.failed and difference(
                 _single(outcome.value), _single(found[i].value)) is None):
             return explained
@@ -274,7 +265,8 @@ def _described(exercise: Exercise, answer: Any, case: Case, expected: Outcome, f
 
 def _where_values_differ(axes: Sequence[str], expected: Any, found: Any, name: str = "") -> str:
     """Where in the result the first wrong values are, in words or as an index, without saying what is right there."""
-    found = _plain(found)
+    if isinstance(expected, torch.Tensor) and expected.ndim == 0:
+        found = torch.as_tensor(_plain(found), dtype=expected.dtype)
     if isinstance(expected, (tuple, list, dict)):
         keys = expected if isinstance(expected, dict) else range(len(expected))
         key = next(key for key in keys if difference(expected[key], found[key]))
@@ -287,7 +279,7 @@ def _where_values_differ(axes: Sequence[str], expected: Any, found: Any, name: s
         return "the result holds NaN. Where do you divide 0 by 0, or take a softmax of a row that is all -inf?"
     relative, absolute = TOLERANCE.get(expected.dtype, (0, 0))
     bad = ~torch.isclose(found.detach().to(expected.dtype), expected.detach(), rtol=relative, atol=absolute)
-    for axis, name in enumerate(axes[-expected.ndim:] if expected.ndim <= len(axes) else ()):
+    for axis, name in enumerate(axes[len(axes) - expected.ndim:] if expected.ndim <= len(axes) else ()):
         along = bad.movedim(axis, 0).unsqueeze(-1).flatten(1).any(1)
         if not bool(along.all()):
             right = [str(i) for i in (~along).nonzero().flatten().tolist()]

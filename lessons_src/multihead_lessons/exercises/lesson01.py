@@ -256,7 +256,7 @@ def blocked_keys_do_not_leak(answer: Answer, generator: torch.Generator) -> str 
     if not _far(found[0][..., :-1, :], other[0][..., :-1, :]):
         return None
     return ("a blocked key still counts: under a causal mask the last token changes the outputs of earlier tokens. Make "
-            "blocked scores -inf (or at least -1e9) before the softmax.")
+            "blocked scores -inf (or as low as -1e9) before the softmax.")
 
 
 def outputs_are_blends(answer: Answer, generator: torch.Generator) -> str | None:

@@ -349,7 +349,7 @@ def sees(answer, generator):
 
 BLOCKED_IS_SEEN = (
     "In your layer a blocked key still has a say: when its token changes, so does the output at the others. Blocked "
-    "scores must become -inf, or at least -1e9, before the softmax.")
+    "scores must become -inf, or a number as low as -1e9, before the softmax.")
 
 
 def leaks(answer, generator):

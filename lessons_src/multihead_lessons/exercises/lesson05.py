@@ -274,8 +274,8 @@ PROJECTOR_MISTAKES = (
     Misconception("all orthonormalized", ORTHONORMALIZED, partial(projectors_variant, kind="all orthonormalized")),
     Misconception("channels", CHANNELS, partial(projectors_variant, kind="coordinates")),
     Misconception("rows of the inverse", (
-        "You cut the inverse along its rows. If S are the stacked rows, the coordinates of v are v @ inv(S), so the "
-        "columns of inv(S) belong to the subspaces: cut along axis 1, and multiply the block by its basis from the right."),
+        "You cut the inverse along its rows. If E are the stacked rows, the coordinates of v are v @ inv(E), so the "
+        "columns of inv(E) belong to the subspaces: cut along axis 1, and multiply the block by its basis from the right."),
         partial(projectors_variant, kind="rows of the inverse")),
     Misconception("equal blocks", EQUAL, partial(projectors_variant, kind="equal blocks")),
     Misconception("list", "The matrices are right. Stack them into one tensor [h, d_model, d_model].", _as_list),
@@ -371,8 +371,8 @@ DECOMPOSE_MISTAKES = (
                   together=False),
     Misconception("channels", CHANNELS, partial(decompose_variant, kind="coordinates"), together=False),
     Misconception("solved for columns", (
-        "You solve S c = v for the stacked rows S. The bases are rows: v = c S, so solve with the transpose, solve(S.mT, "
-        "v), or take v @ inv(S)."), _solved_for_columns),
+        "You solve E c = v for the stacked rows E. The bases are rows: v = c E, so solve with the transpose, solve(E.mT, "
+        "v), or take v @ inv(E)."), _solved_for_columns),
     Misconception("one after another", ONE_BY_ONE, _one_after_another),
     Misconception("one after another, rest to the last", (
         ONE_BY_ONE + " Giving the rest to the last subspace makes the sum right, but the rest does not lie in it."),

@@ -135,6 +135,9 @@ LOAD_LAYER = Exercise("load_layer", mh.load_layer, _draw_weights, (
     Misconception("no place for biases", (
         "Your layer has no biases, so there is no place for the four that the file has. Build it with bias=True."),
         _raising(calling.NoPlaceForBiases)),
+    Misconception("something is None", (
+        "Something that you use is None: the bias of a layer that was built without bias=True, or what weights.get returns for a "
+        "name that the dict does not have."), _raising(calling.SomethingIsNone)),
     Misconception("writes into parameters", (
         "You write into parameters that autograd watches. Put the copying under `with torch.no_grad():`, or use "
         "load_state_dict."), _raising(calling.WritesIntoParameters)),
@@ -172,9 +175,10 @@ LOAD_LAYER = Exercise("load_layer", mh.load_layer, _draw_weights, (
         partial(layer_variant, biases="none")),
     Misconception("transposed", (
         f"The matrices are transposed. {TRANSPOSED}"), partial(layer_variant, turned=NAMES)),
-    *(Misconception(f"{turned[0]} transposed", f"{' and '.join(turned)} transposed. {TRANSPOSED}",
-                    partial(layer_variant, turned=turned), together=turned == ("w_o",))
-      for turned in (("w_o",), ("w_q",), ("w_k",), ("w_v",), ("w_q", "w_k", "w_v"))),
+    *(Misconception(f"{name} transposed", f"{name} is transposed. {TRANSPOSED}", partial(layer_variant, turned=(name,)),
+                    together=name == "w_o") for name in NAMES),
+    Misconception("all but w_o transposed", f"w_q, w_k and w_v are transposed. {TRANSPOSED}",
+                  partial(layer_variant, turned=NAMES[:3]), together=False),
     *_misplaced(),
     *_left_out(),
     Misconception("one head", (
@@ -310,7 +314,7 @@ def _draw_heads(generator: torch.Generator) -> list[Case]:
     B, T, h, d_k = sizes
     heads, w_o, silenced = case(2, 3, 5, 4, [3, 1]).args
     return [case(*sizes, lambda h: 1), case(T, d_k, max(B, h), min(B, h), lambda h: 2, about="several heads silenced"),
-            Case((heads.contiguous(), w_o, silenced), about="heads 3 and 1 of five silenced, and contiguous heads"),
+            Case((heads.contiguous(), w_o, silenced), about="silenced = [3, 1], five heads that lie in memory one after another"),
             Case((heads + 1, w_o.clone().requires_grad_(), [2]), about="a w_o that requires a gradient"),
             case(*sizes, lambda h: h - 1, torch.float64, about="float64"),
             case(d_k, h, B, T, lambda h: 0, about="no head silenced"),
@@ -429,9 +433,9 @@ ABLATE = Exercise("ablate", mh.ablate, _draw_heads, (
         "You silenced a channel of every head: the last axis. The heads are axis 1."),
         partial(ablate_variant, axis="channel")),
     *(Misconception(value, (
-        "The silenced heads say their mean over the tokens. That is another method, mean ablation; here a "
-        "silent head adds zero."), partial(ablate_variant, value=value), together=value == "mean")
-      for value in ("mean", "mean over the batch")),
+        f"The silenced heads say their mean over the {over}. That is another method, mean ablation; here a silent head "
+        "adds zero."), partial(ablate_variant, value=value), together=value == "mean")
+      for value, over in (("mean", "tokens"), ("mean over the batch", "sequences and tokens"))),
     Misconception("mean of all", "The silenced heads say the mean of all heads. A silent head adds zero.",
                   partial(ablate_variant, value="mean of all"), together=False),
     Misconception("ones", "The silenced heads say 1 everywhere. A silent head adds zero.",
