@@ -437,8 +437,9 @@ assert links.RELATIONS[1].best_offset() == (-2, 22)
 show(lesson.relation_plot(rows))
 assert [name for name, beats in verdicts.items() if not beats] == [
     "possessive → noun", "adjective → noun"]
-assert [row[1] for row in rows] == ["3-9", "3-1", "3-1", "4-2", "3-5 or 4-2",
-                                    "2-5 or 2-8", "2-9"]
+chosen = [row[1] for row in rows]
+assert chosen[:4] == ["3-9", "3-1", "3-1", "4-2"] and chosen[6] == "2-9"
+assert " or " in chosen[4] and " or " in chosen[5]
 
 # %% [markdown] minutes=1
 # Five of seven beat the offset. *Adjective → noun* is the lesson in it: a head finds **43 of 43**, and so does "one
@@ -720,7 +721,7 @@ for name, trained, random in zip(["condition number", "longest piece"],
 #
 # | measured by | model | finding |
 # |:--|:--|:--|
-# | Clark et al. 2019 | BERT-base | 8-10: direct objects to their verbs, 86.8 %. 7-6: possessives, 80.5 %. 9-6: prepositions to their objects, 76.3 %. 5-4: coreference, 65.1 %. The best single head finds the governor of 34.5 % of all words, against 26.3 % for a right-branching tree |
+# | Clark et al. 2019 | BERT-base | 8-10: direct objects to their verbs, 86.8 % (best fixed offset 40.0 %). 7-6: possessives, 80.5 % (47.7 %). 9-6: prepositions to their objects, 76.3 % (34.6 %). 5-4: coreference, 65.1 %. The best single head finds the governor of 34.5 % of all words, against 26.3 % for a right-branching tree |
 # | Voita et al. 2019 | translation | 38 of 48 encoder heads pruned for 0.15 BLEU, a score of translations; the specialized ones go last |
 # | Michel et al. 2019 | translation | of 96 encoder heads, 8 change BLEU significantly when one is removed, half of them for the better |
 # | this page | all-MiniLM-L6-v2 | 1-3, 2-9, 3-1, 3-10 as above; 32 heads rest on `[CLS]`; the least important 24 of 72 can be silent at a cosine of 0.97 |
@@ -912,4 +913,5 @@ print("Layer 1 rebuilt with", "your" if passed else "the library's", "load_layer
 #
 # **Where they stumble.** Rows and columns of the map; the belief that weights are influence; ablation by removing rows,
 # which is right too, and by mean, which is another method. The key biases: loading them or not makes no difference to
-# the output, because they add one number to a whole row of scores; a good question for the quick ones.
+# the output, because they add one number to a whole row of scores; a good question for the quick ones. (The check
+# looks into the layer and asks for them.)

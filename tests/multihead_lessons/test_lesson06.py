@@ -75,6 +75,15 @@ def test_the_lesson_runs_without_weights_and_uses_the_whole_record(monkeypatch, 
     assert used == set(json.loads(recorded.PATH.read_text(encoding="utf-8")))
 
 
+def test_the_lesson_holds_for_the_full_precision_file_too(monkeypatch):
+    """Its asserts hold, though the numbers are its own."""
+    file = weights.FULL.installed()
+    if file is None:
+        pytest.skip("The full-precision file is not installed; it is not needed.")
+    monkeypatch.setattr(weights, "find_weights", lambda path=None: file)
+    runpy.run_path(str(recorded.LESSON))
+
+
 def test_the_install_line_is_the_same_everywhere():
     lesson = recorded.LESSON.read_text(encoding="utf-8")
     assert f"# %{weights.INSTALL}\n" in lesson
