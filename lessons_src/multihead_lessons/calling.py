@@ -52,7 +52,7 @@ NAMES_BOTH = "a ValueError that names both numbers"
 
 @dataclass(frozen=True)
 class Float:
-    """A float where torch wants an int. The engine takes 64.0 for 64; `view` does not."""
+    """A float where torch wants an int. The engine takes 64.0 for 64; torch does not."""
 
     value: float
 
@@ -67,7 +67,20 @@ def use_head_dim(answer: Any, case: Any) -> Any:
             raise
         named = [number for number in case.args if re.search(rf"(?<!\d){number}(?!\d)", str(error))]
         return NAMES_BOTH if len(named) == 2 else f"a ValueError that names {named or 'no number'}"
-    return Float(width) if isinstance(width, float) else width
+    return _marked(width)
+
+
+def plainly_with_floats_marked(answer: Any, case: Any) -> Any:
+    """The result of a call whose numbers are sizes."""
+    return _marked(plainly(answer, case))
+
+
+def _marked(value: Any) -> Any:
+    """Every float in it as a Float; the object itself where there is none, so that a later call can be seen to change it."""
+    if isinstance(value, (tuple, list)):
+        marked = tuple(map(_marked, value))
+        return value if all(new is old for new, old in zip(marked, value)) else marked
+    return Float(value) if isinstance(value, float) else value
 
 
 # A layer, given its weights
@@ -217,7 +230,7 @@ def _made(answer, weights, h):
         if "'NoneType' object has no attribute" in str(error):
             raise SomethingIsNone(str(error)) from error
         raise
-    except NotImplementedError:
+    except NotImplementedError:  # a stub's; it is a RuntimeError too
         raise
     except RuntimeError as error:  # all of load_state_dict's complaints are of this one type
         first, *reasons = str(error).splitlines() or [""]

@@ -6,6 +6,7 @@ from functools import partial
 import torch
 
 import multihead as mh
+from multihead_lessons import calling
 from multihead_lessons.exercises.bank import Case, Exercise, Misconception, normal
 from multihead_lessons.provenance import Source, comparison
 
@@ -206,9 +207,9 @@ def predict_strides(B, T, d_model, h):
     return projected, viewed, transposed
 
 
-def strides_variant(B, T, d_model, h, scale=1, first="T", viewed="view", transposed="swap"):
+def strides_variant(B, T, d_model, h, scale=1, first="T", viewed="view", transposed="swap", divide="//"):
     """predict_strides with its choices open. view="view" gives (outer, d_model, d_k, 1) for [B, T, h, d_k]."""
-    d_k = d_model // h
+    d_k = d_model / h if divide == "/" else d_model // h
     outer = {"T": T * d_model, "B": B * d_model, "BT": B * T * d_model}[first]
     view = {"view": (outer, d_model, d_k, 1), "direct": (outer, T * d_k, d_k, 1), "h": (outer, d_model, h, 1)}[viewed]
     swapped = {"swap": (view[0], view[2], view[1], view[3]), "same": view, "moved": (outer, T * d_k, d_k, 1),
@@ -238,6 +239,8 @@ def _draw_strides(generator: torch.Generator) -> list[Case]:
 
 PREDICT_STRIDES = Exercise("predict_strides", predict_strides, _draw_strides, (
     Misconception("shapes", "These are the shapes. A stride says how far apart in memory two neighbors along an axis lie.", _shapes),
+    Misconception("floats", ("You divide with /, which gives a float, 64.0 instead of 64. A stride is a whole number of elements. "
+                             "Divide with //."), partial(strides_variant, divide="/")),
     Misconception("bytes", ("You count bytes, four for each float32. torch counts strides in elements, so the last stride of a "
                             "contiguous tensor is 1."), partial(strides_variant, scale=4)),
     Misconception("reversed", "The strides are in reverse order: the first belongs to axis 0, the batch.", _reversed),
@@ -261,7 +264,7 @@ PREDICT_STRIDES = Exercise("predict_strides", predict_strides, _draw_strides, (
                                  "part in it."), partial(strides_variant, first="BT")),
     Misconception("B for T", "One step along the batch axis skips one sequence of T tokens: T d_model numbers, not B d_model.",
                   partial(strides_variant, first="B")),
-))
+), run=calling.plainly_with_floats_marked)
 
 
 # copies
