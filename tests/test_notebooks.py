@@ -18,11 +18,14 @@ from multihead_course.build import build, stale
 
 
 def nbval(folder) -> subprocess.CompletedProcess:
-    """Strict comparison of every notebook in `folder`; only cells tagged as measured times are left out."""
+    """Strict comparison of every notebook in `folder`; only cells tagged as measured times are left out.
+
+    One after another: two kernels that start at the same moment may choose the same port, and one of them dies.
+    """
     left_out = [] if has_weights() else [f"--ignore={folder / '06_trained_heads.ipynb'}"]
     return subprocess.run(
         [sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=120", "-q", "-p", "no:cacheprovider",
-         f"--nbval-sanitize-with={ROOT / 'tests' / 'nbval_sanitize.cfg'}", "-n", "2", "--dist", "loadfile", "--rootdir", folder,
+         f"--nbval-sanitize-with={ROOT / 'tests' / 'nbval_sanitize.cfg'}", "--rootdir", folder,
          "-c", "/dev/null", *left_out, folder], capture_output=True, text=True, cwd=folder)
 
 
